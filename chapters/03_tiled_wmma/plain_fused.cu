@@ -25,9 +25,9 @@ __global__ void __launch_bounds__(rows)
     plain_fused_kernel(const half* __restrict__ Q, const half* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
                        const half* __restrict__ V, half* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
                        float* __restrict__ lse,                                 // (heads, Nq)
-                       std::int64_t query_tiles, std::int64_t Nq, std::int64_t Nk, float scale) {
+                       std::int64_t q_tiles, std::int64_t Nq, std::int64_t Nk, float scale) {
   __shared__ float K_tile[tile_keys][d], V_tile[tile_keys][d];
-  const std::int64_t head = blockIdx.x / query_tiles, query = blockIdx.x % query_tiles * rows + threadIdx.x;
+  const std::int64_t head = blockIdx.x / q_tiles, query = blockIdx.x % q_tiles * rows + threadIdx.x;
   const bool exists = query < Nq;  // threads behind the last query help to bring the tiles
   Q += (head * Nq + query) * d, O += (head * Nq + query) * d;
   K += head * Nk * d, V += head * Nk * d;
@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(rows)
 
 void plain_fused(const workbook::cuda::ForwardCall<half>& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = (Nq + rows - 1) / rows;
-  workbook::cuda::launch(plain_fused_kernel, workbook::cuda::grid_of(B * H * query_tiles, "B·H·⌈Nq/64⌉"), dim3(rows), 0,
-                         call.Q, call.K, call.V, call.O, call.lse, query_tiles, Nq, Nk, call.scale * log2_e);
+  const std::int64_t q_tiles = (Nq + rows - 1) / rows;
+  workbook::cuda::launch(plain_fused_kernel, workbook::cuda::grid_of(B * H * q_tiles, "B·H·⌈Nq/64⌉"), dim3(rows), 0,
+                         call.Q, call.K, call.V, call.O, call.lse, q_tiles, Nq, Nk, call.scale * log2_e);
 }
 
 }  // namespace ch03

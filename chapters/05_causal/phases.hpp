@@ -21,7 +21,7 @@ struct Sizes {
 
 /// How many tiles of Bc keys, from the first on, the queries first_query to first_query + Br - 1 see.
 template <int Br, int Bc>
-__device__ int key_tiles(std::int64_t first_query, const Sizes& sizes) {
+__device__ int kv_tiles(std::int64_t first_query, const Sizes& sizes) {
   // TODO(5.1) The last of these queries sees most; without the mask all see all keys (about 3 lines).
   // BEGIN 5.1
   WORKBOOK_TODO(5.1);
@@ -30,9 +30,9 @@ __device__ int key_tiles(std::int64_t first_query, const Sizes& sizes) {
 
 /// What block number `block` does: a tile of queries of a head.
 struct Work {
-  int head, query_tile;
+  int head, q_tile;
 };
-__device__ Work work_of(int block, int heads, int query_tiles) {
+__device__ Work work_of(int block, int heads, int q_tiles) {
   // TODO(5.4) Blocks start in the order of their numbers. Long ones first, and heads_together heads at a time, whose
   // K and V then stay in L2 (about 3 lines).
   // BEGIN 5.4

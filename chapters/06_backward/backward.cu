@@ -27,7 +27,7 @@ namespace {
 
 using workbook::cuda::dynamic_shared, workbook::cuda::note;
 
-/// dK and dV, a thread block for each column block; the first ones, which the most queries see, go first. Where `fused`
+/// dK and dV, a thread block for each K/V tile; the first ones, which the most queries see, go first. Where `fused`
 /// is true, its part of dQ as well.
 template <class T, bool fused, class Gradient>
 __global__ void __launch_bounds__(T::threads, T::blocks)
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 
   load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (owned, d)
   load_tile<T::threads>(smem.V, V + K_row * T::d, keys);  // (owned, d)
-  load_row_block(smem, 0, Q, dO, rows, queries.begin, Nq);
+  load_q_tile(smem, 0, Q, dO, rows, queries.begin, Nq);
   __pipeline_commit();
   write_index<T::threads>(smem.index);
   __syncthreads();  // the index is there
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 
   int stage = 0;
   for (std::int64_t query = queries.begin; query < queries.end; query += T::passing, stage ^= 1) {
-    // TODO(6.7) Wait until this row block is there for all warps, and all have used the one before it. Start to copy
+    // TODO(6.7) Wait until this Q tile is there for all warps, and all have used the one before it. Start to copy
     // the next one, if there is one, to the other place. Does this one need a mask? If it does, note it, and say which
     // pairs count: without the causal mask, all whose key exists. Form this warp's Sᵀ and dPᵀ, (32, 32), and from them
     // Pᵀ and dSᵀ. When the team has stored its own, add to this warp's columns of dV and dK (about 16 lines).
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   write_gradient<T::d>(dV + (K_row + own) * T::d, keys - own, column, 1, dV_own, smem.P, own + 16 * part);
 }
 
-/// dQ, a thread block for each row block; the last ones, which see the most keys, go first.
+/// dQ, a thread block for each Q tile; the last ones, which see the most keys, go first.
 template <class T, class Gradient>
 __global__ void __launch_bounds__(T::threads, T::blocks)
     query_gradients(const Element* __restrict__ Q,      // (heads, Nq, d)
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   load_tile<T::threads>(smem.Q, Q + Q_row * T::d, queries);    // (owned, d)
   load_tile<T::threads>(smem.dO, dO + Q_row * T::d, queries);  // (owned, d)
   load_rows(smem.rows, rows + Q_row, queries);                 // (owned)
-  if (keys.begin < keys.end) load_column_block(smem, 0, K, V, keys.begin, Nk);
+  if (keys.begin < keys.end) load_kv_tile(smem, 0, K, V, keys.begin, Nk);
   __pipeline_commit();
   write_index<T::threads>(smem.index);
   __pipeline_wait_prior(0);
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 
   int stage = 0;
   for (std::int64_t key = keys.begin; key < keys.end; key += T::passing, stage ^= 1) {
-    // TODO(6.8) The same with the roles exchanged: column blocks pass, the last of which may have fewer keys, and the
+    // TODO(6.8) The same with the roles exchanged: K/V tiles pass, the last of which may have fewer keys, and the
     // left operands are Q_own and dO_own. Only dQ is added to (about 16 lines).
     // BEGIN 6.8
     WORKBOOK_TODO(6.8);

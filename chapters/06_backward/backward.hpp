@@ -1,8 +1,8 @@
 // Chapter 6, the recomputing backward: dQ, dK and dV from Q, K, V, O, dO and the LSE, with memory that grows like N.
 //
 // What changes: P is not read, as in the naive backward, but computed again tile by tile where it is needed. Three
-// kernels: one number D = rowsum(dO∘O) for each query; dK and dV, one thread block for each column block of keys, past
-// which the row blocks of queries go; dQ, one thread block for each row block, past which the column blocks go. Each
+// kernels: one number D = rowsum(dO∘O) for each query; dK and dV, one thread block for each K/V tile of keys, past
+// which the Q tiles of queries go; dQ, one thread block for each Q tile, past which the K/V tiles go. Each
 // gradient has one writer, so that the result is the same in every run.
 // What it costs: S and dP are computed in both, seven matrix products in place of five. atomic_backward() takes five.
 //
@@ -47,9 +47,9 @@ template <class Element>
 std::size_t shared_bytes(int d, const GradientTiles& tiles);
 
 /// The same gradients with five matrix products, as FlashAttention-2 has them: the kernel that forms dS for dK also
-/// multiplies dQ += dS K. But every column block has a part of each dQ, and the thread blocks run at the same time: the
+/// multiplies dQ += dS K. But every K/V tile has a part of each dQ, and the thread blocks run at the same time: the
 /// parts meet in device memory, by atomic additions in fp32 to dQ_sum, scratch of dQ_sum_size() floats. That is 4 bytes
-/// for every element of dQ, and traffic that grows with the number of column blocks; and since the additions come in
+/// for every element of dQ, and traffic that grows with the number of K/V tiles; and since the additions come in
 /// any order, two runs differ in the last bits of dQ.
 ///
 /// Source: Dao 2023, Algorithm 2 and section 3.2 ("we use atomic adds to communicate between different thread blocks").

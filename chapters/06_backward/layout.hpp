@@ -8,7 +8,7 @@
 namespace ch06 {
 namespace {
 
-/// How a thread block divides its work. It owns a column block for dK and dV, a row block for dQ, of `owned` rows.
+/// How a thread block divides its work. It owns a K/V tile for dK and dV, a Q tile for dQ, of `owned` rows.
 /// Blocks of `passing` rows of the other kind pass by. A team of one or two warps has 32 of the owned rows. Each warp
 /// of it forms P and dS for these and 32 rows of the passing block, and accumulates the team's gradients in `columns`
 /// columns.
@@ -19,7 +19,7 @@ struct Plan {
   static constexpr int blocks = warps > 4 ? 1 : 2;  // that are to fit a multiprocessor
 };
 
-/// What a thread block keeps that owns a column block of keys. There is a place for two row blocks.
+/// What a thread block keeps that owns a K/V tile of keys. There is a place for two Q tiles.
 template <class T>
 struct KeyShared {
   Element K[T::owned][T::d + pad], V[T::owned][T::d + pad];
@@ -30,7 +30,7 @@ struct KeyShared {
   SHARED_LAYOUT(KeyShared, (K, T::d), (V, T::d), (Q, T::d), (dO, T::d), (P, T::passing), (dS, T::passing), rows, index);
 };
 
-/// The same for a thread block that owns a row block of queries.
+/// The same for a thread block that owns a Q tile of queries.
 template <class T>
 struct QueryShared {
   Element Q[T::owned][T::d + pad], dO[T::owned][T::d + pad];
@@ -62,9 +62,9 @@ __device__ __forceinline__ void team_barrier() {
     __syncthreads();
 }
 
-/// Starts to copy the row block that begins with this query to one of the two places.
+/// Starts to copy the Q tile that begins with this query to one of the two places.
 template <class T>
-__device__ __forceinline__ void load_row_block(KeyShared<T>& smem, int stage, const Element* __restrict__ Q,
+__device__ __forceinline__ void load_q_tile(KeyShared<T>& smem, int stage, const Element* __restrict__ Q,
                                                const Element* __restrict__ dO, const QueryRow* __restrict__ rows,
                                                std::int64_t query, std::int64_t Nq) {
   const int queries = min(std::int64_t(T::passing), Nq - query);
@@ -73,9 +73,9 @@ __device__ __forceinline__ void load_row_block(KeyShared<T>& smem, int stage, co
   load_rows(smem.rows[stage], rows + query, queries);                 // (passing)
 }
 
-/// The same of the column block that begins with this key.
+/// The same of the K/V tile that begins with this key.
 template <class T>
-__device__ __forceinline__ void load_column_block(QueryShared<T>& smem, int stage, const Element* __restrict__ K,
+__device__ __forceinline__ void load_kv_tile(QueryShared<T>& smem, int stage, const Element* __restrict__ K,
                                                   const Element* __restrict__ V, std::int64_t key, std::int64_t Nk) {
   const int keys = min(std::int64_t(T::passing), Nk - key);
   load_tile<T::threads>(smem.K[stage], K + key * T::d, keys);  // (passing, d)

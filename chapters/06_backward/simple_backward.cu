@@ -1,6 +1,6 @@
 // Chapter 6, the backward pass as the paper writes it down, for d = 64: a thread block is one warp. For dK and dV it
-// has a column block, 32 keys with their rows of K and V, and goes through all row blocks, 32 queries with their rows
-// of Q and dO. For dQ it has a row block and goes through all column blocks.
+// has a K/V tile, 32 keys with their rows of K and V, and goes through all Q tiles, 32 queries with their rows
+// of Q and dO. For dQ it has a Q tile and goes through all K/V tiles.
 //
 // What it costs: every warp loads every block of the others for itself and waits until it is there, and each pair of
 // blocks is computed and masked, whether a query sees a key or not. backward.cu takes these back, one after the other.
@@ -22,8 +22,8 @@ using workbook::cuda::dynamic_shared, workbook::cuda::note;
 constexpr int d = 64, Br = warp_rows, Bc = warp_rows;
 
 struct Shared {
-  Element Q[Br][d + pad], dO[Br][d + pad];  // a row block i
-  Element K[Bc][d + pad], V[Bc][d + pad];   // a column block j
+  Element Q[Br][d + pad], dO[Br][d + pad];  // a Q tile i
+  Element K[Bc][d + pad], V[Bc][d + pad];   // a K/V tile j
   Element P[warp_rows][warp_rows + pad],
       dS[warp_rows][warp_rows + pad];  // of both; which are rows, keys or queries, the kernel says
   QueryRow rows[Br];                   // LSE_i and D_i
@@ -31,7 +31,7 @@ struct Shared {
   SHARED_LAYOUT(Shared, (Q, d), (dO, d), (K, d), (V, d), (P, warp_rows), (dS, warp_rows), rows, index);
 };
 
-/// dK and dV, a thread block for each column block j of each head. Here P and dS are transposed: a row is a key.
+/// dK and dV, a thread block for each K/V tile j of each head. Here P and dS are transposed: a row is a key.
 __global__ void __launch_bounds__(lanes) key_gradients(const Element* __restrict__ Q,      // (heads, Nq, d)
                                                        const Element* __restrict__ K,      // (heads, Nk, d)
                                                        const Element* __restrict__ V,      // (heads, Nk, d)
@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(lanes) key_gradients(const Element* __restrict
                                                        Element* __restrict__ dV,           // (heads, Nk, d)
                                                        std::int64_t Nq, std::int64_t Nk, float scale, bool causal) {
   auto& smem = dynamic_shared<Shared>();
-  const std::int64_t column_blocks = (Nk + Bc - 1) / Bc, head = blockIdx.x / column_blocks;
-  const std::int64_t first_key = blockIdx.x % column_blocks * Bc, K_row = head * Nk + first_key;
+  const std::int64_t kv_tiles = (Nk + Bc - 1) / Bc, head = blockIdx.x / kv_tiles;
+  const std::int64_t first_key = blockIdx.x % kv_tiles * Bc, K_row = head * Nk + first_key;
   const int keys = min(std::int64_t(Bc), Nk - first_key);
   Q += head * Nq * d, dO += head * Nq * d, rows += head * Nq;
 
@@ -71,13 +71,13 @@ __global__ void __launch_bounds__(lanes) key_gradients(const Element* __restrict
     __syncwarp();                             // Pᵀ and dSᵀ are there
     accumulate(dV_j, smem.P, 0, smem.dO, 0);  // dV_j += P_ijᵀ dO_i
     accumulate(dK_j, smem.dS, 0, smem.Q, 0);  // dK_j += dS_ijᵀ Q_i
-    __syncwarp();                             // all is used: the next row block may take its place
+    __syncwarp();                             // all is used: the next Q tile may take its place
   }
   write_gradient<d>(dK + K_row * d, keys, 0, scale, dK_j, smem.P, 0);
   write_gradient<d>(dV + K_row * d, keys, 0, 1, dV_j, smem.P, 0);
 }
 
-/// dQ, a thread block for each row block i of each head.
+/// dQ, a thread block for each Q tile i of each head.
 __global__ void __launch_bounds__(lanes) query_gradients(const Element* __restrict__ Q,      // (heads, Nq, d)
                                                          const Element* __restrict__ K,      // (heads, Nk, d)
                                                          const Element* __restrict__ V,      // (heads, Nk, d)
@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(lanes) query_gradients(const Element* __restri
                                                          Element* __restrict__ dQ,           // (heads, Nq, d)
                                                          std::int64_t Nq, std::int64_t Nk, float scale, bool causal) {
   auto& smem = dynamic_shared<Shared>();
-  const std::int64_t row_blocks = (Nq + Br - 1) / Br, head = blockIdx.x / row_blocks;
-  const std::int64_t first_query = blockIdx.x % row_blocks * Br, Q_row = head * Nq + first_query;
+  const std::int64_t q_tiles = (Nq + Br - 1) / Br, head = blockIdx.x / q_tiles;
+  const std::int64_t first_query = blockIdx.x % q_tiles * Br, Q_row = head * Nq + first_query;
   const int queries = min(std::int64_t(Br), Nq - first_query);
   K += head * Nk * d, V += head * Nk * d;
 
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(lanes) query_gradients(const Element* __restri
     dS_of_queries(smem, S, dS, 0, 0, row, scale * log2_e, mask);
     __syncwarp();                             // dS is there
     accumulate(dQ_i, smem.dS, 0, smem.K, 0);  // dQ_i += dS_ij K_j
-    __syncwarp();                             // all is used: the next column block may take its place
+    __syncwarp();                             // all is used: the next K/V tile may take its place
   }
   write_gradient<d>(dQ + Q_row * d, queries, 0, scale, dQ_i, smem.dS, 0);
 }

@@ -30,11 +30,11 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
                                                                    const Element* __restrict__ V,  // (heads, Nk, d)
                                                                    Element* __restrict__ O,        // (heads, Nq, d)
                                                                    float* __restrict__ lse,        // (heads, Nq)
-                                                                   Sizes sizes, int query_tiles, float scale) {
+                                                                   Sizes sizes, int q_tiles, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int head = blockIdx.x / query_tiles, tile = blockIdx.x % query_tiles;
-  const int block_query = (sizes.causal ? query_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
+  const int head = blockIdx.x / q_tiles, tile = blockIdx.x % q_tiles;
+  const int block_query = (sizes.causal ? q_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
   const std::int64_t first_row = std::int64_t(head) * sizes.Nq + first_query;  // of this warp, in Q, O and lse
   const int rows = sizes.Nq - first_query;                                     // up to 32 are its own, none if negative
   K += std::int64_t(head) * sizes.Nk * d, V += std::int64_t(head) * sizes.Nk * d;
@@ -73,11 +73,11 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
 template <int d, int Br, int Bc, int warps>
 void start(const ForwardCall<Element>& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = (Nq + Br - 1) / Br;
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  const std::int64_t q_tiles = (Nq + Br - 1) / Br;
+  const dim3 grid = workbook::cuda::grid_of(q_tiles * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * warps), sizeof(Shared<Element, d, Bc, warps>),
-                         call.Q, call.K, call.V, call.O, call.lse, Sizes{int(Nq), int(Nk), call.causal()}, query_tiles,
+                         call.Q, call.K, call.V, call.O, call.lse, Sizes{int(Nq), int(Nk), call.causal()}, q_tiles,
                          call.scale * log2_e);
 }
 

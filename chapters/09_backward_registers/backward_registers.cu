@@ -25,28 +25,28 @@ struct Sizes {
   bool causal;
 };
 
-/// Which column block of which head a thread block has.
+/// Which K/V tile of which head a thread block has.
 struct Task {
-  int head, column_block;
+  int head, kv_tile;
 };
 /// Task number `number`, in the order in which thread blocks begin. If causal, those of eight heads go together, and
-/// of each the first column blocks first, which the most queries see. With turns those of four heads go together, the
-/// last column blocks first, whose turn comes first.
-__device__ __forceinline__ Task task_of(int number, int heads, int column_blocks, bool causal, bool in_turns) {
+/// of each the first K/V tiles first, which the most queries see. With turns those of four heads go together, the
+/// last K/V tiles first, whose turn comes first.
+__device__ __forceinline__ Task task_of(int number, int heads, int kv_tiles, bool causal, bool in_turns) {
   const int heads_at_once = in_turns ? 4 : causal ? 8 : 1;
-  const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
-  const int count = min(heads_at_once, heads - first_head), within = number - first_head * column_blocks;
+  const int first_head = number / (heads_at_once * kv_tiles) * heads_at_once;
+  const int count = min(heads_at_once, heads - first_head), within = number - first_head * kv_tiles;
   const int j = within / count;
-  return {first_head + within % count, in_turns ? column_blocks - 1 - j : j};
+  return {first_head + within % count, in_turns ? kv_tiles - 1 - j : j};
 }
 
-/// This warp's turn in row block i, the number `row_block` over all heads: column blocks take turns from the last one
-/// that any query of the row block sees to the first. That is the order in which they come to it when they begin at the
+/// This warp's turn in Q tile i, the number `q_tile` over all heads: K/V tiles take turns from the last one
+/// that any query of the Q tile sees to the first. That is the order in which they come to it when they begin at the
 /// same time, the last ones at the diagonal.
 template <class T>
-__device__ __forceinline__ Turn<true> turn_of(int* turns, int row_block, int i, int column_block, const Sizes& sizes) {
+__device__ __forceinline__ Turn<true> turn_of(int* turns, int q_tile, int i, int kv_tile, const Sizes& sizes) {
   const int last_seen = min(sizes.Nk - 1, sizes.causal ? (i + 1) * T::Br - 1 + sizes.Nk - sizes.Nq : sizes.Nk - 1);
-  return {turns + std::int64_t(row_block) * T::warps + threadIdx.x / 32, last_seen / T::Bc - column_block};
+  return {turns + std::int64_t(q_tile) * T::warps + threadIdx.x / 32, last_seen / T::Bc - kv_tile};
 }
 
 /// The number of this thread block in the order in which they begin, for all of its threads. It is the first barrier.
@@ -57,7 +57,7 @@ __device__ __forceinline__ int take_ticket(Shared<T>& smem, int* tickets) {
   return smem.ticket;
 }
 
-/// dK, dV and each column block's part of dQ. A thread block for each column block of each head. in_turns: those of a
+/// dK, dV and each K/V tile's part of dQ. A thread block for each K/V tile of each head. in_turns: those of a
 /// head add to dQ_sum one after the other.
 template <class T, bool in_turns>
 __global__ void __launch_bounds__(T::threads, 8 / T::warps)
@@ -67,27 +67,27 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               const Element* __restrict__ dO,   // (heads, Nq, d)
               const float2* __restrict__ rows,  // (heads, padded(Nq))
               float* dQ_sum,                    // (heads, padded(Nq), d), see place_in_sum
-              int* turns,                       // if in_turns: one for all, then (heads, row blocks, warps)
+              int* turns,                       // if in_turns: one for all, then (heads, Q tiles, warps)
               Element* __restrict__ dK,         // (heads, Nk, d)
               Element* __restrict__ dV,         // (heads, Nk, d)
               Sizes sizes, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<T>>();
   const auto [heads, Nq, Nk, causal] = sizes;
   const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);  // nobody waits for one that has not begun
-  const auto [head, column_block] = task_of(number, heads, (Nk + T::Bc - 1) / T::Bc, causal, in_turns);
-  const int first_key = column_block * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
-  const int begin = first_row_block<T>(diagonal, causal), row_blocks = (Nq + T::Br - 1) / T::Br;
+  const auto [head, kv_tile] = task_of(number, heads, (Nk + T::Bc - 1) / T::Bc, causal, in_turns);
+  const int first_key = kv_tile * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
+  const int begin = first_q_tile<T>(diagonal, causal), q_tiles = (Nq + T::Br - 1) / T::Br;
   const std::int64_t K_row = std::int64_t(head) * Nk + first_key, Q_row = std::int64_t(head) * padded(Nq);
   Q += std::int64_t(head) * Nq * T::d, dO += std::int64_t(head) * Nq * T::d, rows += Q_row;
   // This warp's team has the keys from `own` on. The warp is number `part` of it, and has the columns from `column` on.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
-  const auto load_next = [&](int i) {  // starts to copy row block i, if there is one, and ends the group
-    if (i < row_blocks) load_row_block(smem, Q, dO, rows, i, Nq);
+  const auto load_next = [&](int i) {  // starts to copy Q tile i, if there is one, and ends the group
+    if (i < q_tiles) load_q_tile(smem, Q, dO, rows, i, Nq);
     cp_async_commit_group();
   };
-  [[maybe_unused]] const auto add_dQ_of = [&](int i) {  // this warp's piece of row block i's dQ, from smem.dS
+  [[maybe_unused]] const auto add_dQ_of = [&](int i) {  // this warp's piece of Q tile i's dQ, from smem.dS
     Turn<in_turns> turn;
-    if constexpr (in_turns) turn = turn_of<T>(turns + 1, head * row_blocks + i, i, column_block, sizes);
+    if constexpr (in_turns) turn = turn_of<T>(turns + 1, head * q_tiles + i, i, kv_tile, sizes);
     add_dQ(dQ_sum + (Q_row + i * T::Br) * T::d, smem, i % 2, turn);
   };
   load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (Bc, d)
@@ -95,12 +95,12 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   load_next(begin);
   Result<T::columns / 8> dK_own, dV_own;  // (32, columns) per warp
   clear<T::columns / 8>(dK_own), clear<T::columns / 8>(dV_own);
-  // TODO(9.9) The loop over the row blocks from `begin` on, number i in places i % 2 (about 22 lines):
-  //   wait until row block i is there for all threads, and start to copy the next one
-  //   the first half of the warps adds dQ of row block i - 1, if this is not the first; the others do it last of all
+  // TODO(9.9) The loop over the Q tiles from `begin` on, number i in places i % 2 (about 22 lines):
+  //   wait until Q tile i is there for all threads, and start to copy the next one
+  //   the first half of the warps adds dQ of Q tile i - 1, if this is not the first; the others do it last of all
   //   for both halves of the queries, its own one first: form P and dS; a team of two takes the other half's instead
   //     dV += Pᵀ dO and dK += dSᵀ Q, of this warp's columns
-  //   after the loop, if there was any row block: wait for the last dS, and add the last dQ
+  //   after the loop, if there was any Q tile: wait for the last dS, and add the last dQ
   // BEGIN 9.9
   WORKBOOK_TODO(9.9);
   // END 9.9

@@ -4,9 +4,9 @@
 // What changes against chapter 6: S and dP are computed transposed, a row for each key. What a lane then holds of Pᵀ
 // and dSᵀ is, rounded, what the products dV += Pᵀ dO and dK += dSᵀ Q take as their left operand; neither goes through
 // shared memory for them. Only dQ += dS K sums over the keys, that is, over warps and thread blocks. For it dSᵀ is
-// stored once, by stmatrix, and read transposed; each column block adds its part of dQ to a sum in device memory.
+// stored once, by stmatrix, and read transposed; each K/V tile adds its part of dQ to a sum in device memory.
 // What it costs: that sum is 4 bytes for each element of dQ. The atomic additions to it come in any order, so two runs
-// differ in the last bits of dQ. Where they have to be equal, the column blocks take turns, and wait for them.
+// differ in the last bits of dQ. Where they have to be equal, the K/V tiles take turns, and wait for them.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2, and section 3.2; PTX ISA, sections "Matrix fragments
 // for mma.m16n8k16", "ldmatrix", "stmatrix" and "bar".
@@ -23,7 +23,7 @@ namespace ch09 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a column block, the queries of a row block, and the warps of a thread block that there are kernels for;
+/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block that there are kernels for;
 /// the first that fits is taken. Shared memory: the first 65 KB for d = 32 and 97 KB for d = 64; for d = 128 the second
 /// 177 KB and the third 77 KB. The last is as small as can be, for tests.
 inline constexpr GradientTiles built[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
@@ -42,7 +42,7 @@ inline std::size_t padded_rows(const workbook::Shape& shape) {
 inline std::size_t dQ_sum_size(const workbook::Shape& shape) {
   return padded_rows(shape) * std::size_t(shape.d);
 }
-/// One for each warp's part of each row block, and one before them.
+/// One for each warp's part of each Q tile, and one before them.
 inline std::size_t turn_count(const workbook::Shape& shape) {
   return 1 + padded_rows(shape) / 4;
 }

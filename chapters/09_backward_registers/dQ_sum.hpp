@@ -1,4 +1,4 @@
-// Chapter 9: a row block's dQ, which every column block has a part of: how the parts are added up in device memory, in
+// Chapter 9: a Q tile's dQ, which every K/V tile has a part of: how the parts are added up in device memory, in
 // any order or by turns, and how they become dQ.
 //
 // Source: Dao 2023 (FlashAttention-2), Algorithm 2 and section 3.2 ("we use atomic adds to communicate between
@@ -10,7 +10,7 @@
 namespace ch09 {
 namespace {
 
-/// The rows of a head in dQ_sum and in what the queries bring: Nq, filled up to whole row blocks of any size.
+/// The rows of a head in dQ_sum and in what the queries bring: Nq, filled up to whole Q tiles of any size.
 __host__ __device__ __forceinline__ int padded(int Nq) {
   return (Nq + 63) / 64 * 64;
 }
@@ -20,7 +20,7 @@ __host__ __device__ __forceinline__ int padded(int Nq) {
 // fills one line of 128 bytes: of each element of a part the 32 lanes side by side, the part's four elements one after
 // the other.
 //
-// And a warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the row block on.
+// And a warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the Q tile on.
 // In smem.dS[place] a row is a key: a left operand (16, 16) is a part of it, transposed.
 //
 // TODO(9.7) The place. Then, for each 16 keys, both row tiles of dS once by ldmatrix_x4_trans, each 16 columns of K
@@ -38,7 +38,7 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem
 }
 // END 9.7
 
-/// Whose turn it is to add to a warp's part of a row block: the number that `place` holds, which is `number` when this
+/// Whose turn it is to add to a warp's part of a Q tile: the number that `place` holds, which is `number` when this
 /// warp's has come. Without turns there is nothing to know.
 template <bool in_turns>
 struct Turn {};
@@ -70,7 +70,7 @@ __device__ __forceinline__ void end_turn(const Turn<true>& turn) {
 // END 9.8
 
 /// dQ += dS K: (Br, Bc), (Bc, d) -> (Br, d), of which each warp has 32 rows and T::dQ_columns columns. dSᵀ lies in
-/// smem.dS[place]. dQ_sum: the sums of this row block.
+/// smem.dS[place]. dQ_sum: the sums of this Q tile.
 template <class T, bool in_turns>
 __device__ __forceinline__ void add_dQ(float* dQ_sum, Shared<T>& smem, int place, const Turn<in_turns>& turn) {
   constexpr int parts = T::dQ_columns / 8, row_groups = T::Br / 32;

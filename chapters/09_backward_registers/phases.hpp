@@ -1,4 +1,4 @@
-// Chapter 9: what a thread block keeps in shared memory, and the phases of the kernel for one row block.
+// Chapter 9: what a thread block keeps in shared memory, and the phases of the kernel for one Q tile.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2.
 // Test it: ./workbook test 9
@@ -11,18 +11,18 @@ namespace {
 
 constexpr float log2_e = 1.4426950408889634f;
 
-/// How a thread block divides its work. It has a column block of Bc keys, past which row blocks of Br queries go. 32
+/// How a thread block divides its work. It has a K/V tile of Bc keys, past which Q tiles of Br queries go. 32
 /// keys belong to a team: one warp, or two where one warp's registers cannot hold dK and dV of 32 keys. A warp
-/// accumulates `columns` columns of them, at most 64. It forms P and dS of half of a row block at a time, `queries`
+/// accumulates `columns` columns of them, at most 64. It forms P and dS of half of a Q tile at a time, `queries`
 /// queries, which are `parts` parts of eight.
 template <int d_, int Bc_, int Br_, int warps_>
 struct Plan {
   static constexpr int d = d_, Bc = Bc_, Br = Br_, warps = warps_, threads = 32 * warps;
   static constexpr int team = 32 * warps / Bc, columns = d / team, queries = Br / 2, parts = queries / 8;
-  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a row block's dQ
+  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a Q tile's dQ
 };
 
-/// What a thread block keeps in shared memory. There are two places for what belongs to a row block. P is kept for the
+/// What a thread block keeps in shared memory. There are two places for what belongs to a Q tile. P is kept for the
 /// other warp of a team; a team of one needs none.
 template <class T>
 struct Shared {
@@ -45,15 +45,15 @@ __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][d], const E
   }
 }
 
-/// Starts to copy row block i of a head's Q and dO, (Br, d) each, and what its queries bring, to place i % 2.
+/// Starts to copy Q tile i of a head's Q and dO, (Br, d) each, and what its queries bring, to place i % 2.
 template <class T>
-__device__ __forceinline__ void load_row_block(Shared<T>& smem, const Element* __restrict__ Q,
+__device__ __forceinline__ void load_q_tile(Shared<T>& smem, const Element* __restrict__ Q,
                                                const Element* __restrict__ dO, const float2* __restrict__ rows, int i,
                                                int Nq) {
   const std::int64_t first = std::int64_t(i) * T::Br * T::d;
   load_tile<T::threads>(smem.Q[i % 2], Q + first, Nq - i * T::Br);
   load_tile<T::threads>(smem.dO[i % 2], dO + first, Nq - i * T::Br);
-  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole row blocks
+  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole Q tiles
   if (query < T::Br) cp_async_16(&smem.rows[i % 2][query], rows + i * T::Br + query);
 }
 
@@ -86,16 +86,16 @@ __device__ __forceinline__ void form_P_and_dS(Result<parts>& S, Result<parts>& d
   // END 9.3
 }
 
-// The causal mask from the side of the keys: query i of a head sees the keys of this column block up to i + diagonal,
+// The causal mask from the side of the keys: query i of a head sees the keys of this K/V tile up to i + diagonal,
 // numbered from its first one on. `keys` of them exist, more than Bc if others follow.
 //
-// TODO(9.4) The first row block with a query that sees any key of the column block; it may be one that does not exist.
-// Then the mask of row block i for the keys from `own` on and the queries from q on, both within their blocks. It is
-// needed where some query of the row block does not see some key of the column block, or a key does not exist (about 6
+// TODO(9.4) The first Q tile with a query that sees any key of the K/V tile; it may be one that does not exist.
+// Then the mask of Q tile i for the keys from `own` on and the queries from q on, both within their blocks. It is
+// needed where some query of the Q tile does not see some key of the K/V tile, or a key does not exist (about 6
 // lines).
 // BEGIN 9.4
 template <class T>
-__device__ __forceinline__ int first_row_block(int diagonal, bool causal) {
+__device__ __forceinline__ int first_q_tile(int diagonal, bool causal) {
   WORKBOOK_TODO(9.4);
 }
 template <class T>
@@ -138,7 +138,7 @@ __device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile
 }
 // END 9.6
 
-/// P and dS of this warp's keys, from `own` on, and of the queries from q on of row block i, as
+/// P and dS of this warp's keys, from `own` on, and of the queries from q on of Q tile i, as
 /// operands. dSᵀ is stored for dQ, Pᵀ for the other warp of a team.
 template <class T>
 __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, Shared<T>& smem, int i,

@@ -44,11 +44,11 @@ __global__ void __launch_bounds__(32 * (warps + 1), 1) attention(const __grid_co
                                                                  const __grid_constant__ TensorMap V,  // (heads, Nk, d)
                                                                  const __grid_constant__ TensorMap O,  // (heads, Nq, d)
                                                                  float* __restrict__ lse,              // (heads, Nq)
-                                                                 Sizes sizes, int query_tiles, float scale) {
+                                                                 Sizes sizes, int q_tiles, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int head = blockIdx.x / query_tiles, tile = blockIdx.x % query_tiles;
-  const int block_query = (sizes.causal ? query_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
+  const int head = blockIdx.x / q_tiles, tile = blockIdx.x % q_tiles;
+  const int block_query = (sizes.causal ? q_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
   const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal
   const int last_seen = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
   const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
@@ -85,14 +85,14 @@ constexpr bool is_built = Br == 32 || (d <= 64) == (Bc == 64);
 template <int d, int Br, int Bc, int warps>
 void start(const ForwardCall<Element>& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = (Nq + Br - 1) / Br, heads = B * H;
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  const std::int64_t q_tiles = (Nq + Br - 1) / Br, heads = B * H;
+  const dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * (warps + 1)),
                          sizeof(Shared<Element, d, Bc, warps>), tile_map<Element, 32, d>(call.Q, heads, Nq),
                          tile_map<Element, Bc, d>(call.K, heads, Nk), tile_map<Element, Bc, d>(call.V, heads, Nk),
                          tile_map<Element, 32, d>(call.O, heads, Nq), call.lse, Sizes{int(Nq), int(Nk), call.causal()},
-                         query_tiles, call.scale * log2_e);
+                         q_tiles, call.scale * log2_e);
 }
 
 }  // namespace

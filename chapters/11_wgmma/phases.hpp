@@ -65,7 +65,7 @@ struct Kernel {
 struct Call {
   float* lse;  // (heads, Nq)
   int* taken;  // how many tiles of queries have been taken beside each block's first one
-  int Nq, Nk, heads, query_tiles;
+  int Nq, Nk, heads, q_tiles;
   float scale;  // its magnitude, more than 0; holds log2(e)
   bool causal, negative;
 };
@@ -87,10 +87,10 @@ struct Work {
   int head, first_query, tiles;
   __device__ Work(const Call& call, int number) {
     const int heads_at_once = call.causal ? 16 : 4;
-    const int first_head = number / (heads_at_once * call.query_tiles) * heads_at_once;
-    const int heads = min(heads_at_once, call.heads - first_head), of_these = number - first_head * call.query_tiles;
+    const int first_head = number / (heads_at_once * call.q_tiles) * heads_at_once;
+    const int heads = min(heads_at_once, call.heads - first_head), of_these = number - first_head * call.q_tiles;
     head = first_head + of_these % heads;
-    first_query = (call.query_tiles - 1 - of_these / heads) * T::Br;
+    first_query = (call.q_tiles - 1 - of_these / heads) * T::Br;
     tiles = tiles_seen<T>(call, first_query + T::Br);
   }
 };
@@ -136,14 +136,14 @@ template <class T>
 __device__ __forceinline__ void produce_all(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
                                             const TensorMap& V, const Call& call) {
   Position<T::stages> at;
-  for (int number = blockIdx.x, round = 0; number < call.heads * call.query_tiles; ++round) {
+  for (int number = blockIdx.x, round = 0; number < call.heads * call.q_tiles; ++round) {
     smem.number = number;
     produce<T>(smem, Q, K, V, Work<T>(call, number), at);
     if constexpr (!T::stays) return;
     number = gridDim.x + atomicAdd(call.taken, 1);
     mbarrier_wait_parity(smem.Q_empty, round % 2);
   }
-  smem.number = call.heads * call.query_tiles;
+  smem.number = call.heads * call.q_tiles;
   mbarrier_arrive_expect_tx(smem.Q_full, 0);
 }
 

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(T::threads, 1)
       mbarrier_wait_parity(smem.Q_full, round % 2);
       __syncwarp();  // the compiler sees: no lane is elsewhere, and what follows is the same for the warp
       const int number = T::stays ? __shfl_sync(all_lanes, threadIdx.x % 32 == 0 ? smem.number : 0, 0) : blockIdx.x;
-      if (number == call.heads * call.query_tiles) break;
+      if (number == call.heads * call.q_tiles) break;
       const Work<T> work(call, number);
       own.begin(work);
       if constexpr (T::overlapped)
@@ -128,14 +128,14 @@ __global__ void __launch_bounds__(T::threads, 1)
 template <class T>
 void start(const ForwardCall<Element>& call, int* taken, int most_blocks) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  const std::int64_t heads = B * H, query_tiles = (Nq + T::Br - 1) / T::Br;
-  dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  const std::int64_t heads = B * H, q_tiles = (Nq + T::Br - 1) / T::Br;
+  dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
   if constexpr (T::stays) grid.x = std::min(int(grid.x), most_blocks);
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)). With a scale of 0 all S·scale are 0, as with
   // the least that is more.
   const float scale = std::max(std::abs(call.scale) * log2_e, std::numeric_limits<float>::min());
   const Call numbers{call.lse,         taken, int(Nq),       int(Nk),       int(heads),
-                     int(query_tiles), scale, call.causal(), call.scale < 0};
+                     int(q_tiles), scale, call.causal(), call.scale < 0};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
                          map_of<T::d>(call.Q, heads, Nq, 64), map_of<T::d>(call.K, heads, Nk, T::Bc),
                          map_of<T::d>(call.V, heads, Nk, T::Bc), map_of<T::d>(call.O, heads, Nq, 64), numbers);

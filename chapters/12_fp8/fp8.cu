@@ -150,12 +150,12 @@ template <class T>
 void start(const ForwardCall<half>& call, const Rounded& Q, const Rounded& K, const Rounded& V, bool rotated) {
   constexpr int d = T::d;
   const std::int64_t heads = call.shape.B * call.shape.H, Nq = call.shape.Nq, Nk = call.shape.Nk;
-  const std::int64_t query_tiles = (Nq + T::Br - 1) / T::Br, query_blocks = blocks_of(Nq), key_blocks = blocks_of(Nk);
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  const std::int64_t q_tiles = (Nq + T::Br - 1) / T::Br, query_blocks = blocks_of(Nq), key_blocks = blocks_of(Nk);
+  const dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
   // Rotated scores are d times as large. The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   const float scale = call.scale * log2_e / (rotated ? d : 1);
   const Call numbers{call.lse,   Q.scales,         K.scales,          V.scales,        int(Nq), int(Nk),
-                     int(heads), int(query_tiles), int(query_blocks), int(key_blocks), scale,   call.causal()};
+                     int(heads), int(q_tiles), int(query_blocks), int(key_blocks), scale,   call.causal()};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
                          map_of<64, d>(Q.codes, heads, Nq, d), map_of<T::Bc, d>(K.codes, heads, Nk, d),
                          map_of<d, T::Bc>(V.codes, heads, d, key_blocks * block_rows), map_of_O<d>(call.O, heads, Nq),

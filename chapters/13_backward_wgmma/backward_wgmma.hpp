@@ -1,7 +1,7 @@
 // Chapter 13, the backward pass by wgmma and TMA: five products by groups of four warps, of which none waits for a
 // product that something else could run beside; for Hopper alone (sm_90a).
 //
-// What changes against chapter 9: a thread block still has a column block of keys and meets the row blocks of queries
+// What changes against chapter 9: a thread block still has a K/V tile of keys and meets the Q tiles of queries
 // that see them, and Sᵀ and dPᵀ are still computed transposed. But now, as in chapter 11, the work is divided.
 // - One thread, the producer, brings Q, dO and what each query brings, LSE and D, by TMA.
 // - Two consumers, groups of four warps, have 64 of the 128 keys each. Pᵀ and dSᵀ are operands of dV += Pᵀ dO and
@@ -9,7 +9,7 @@
 // - Only dQ = dS K sums over all keys. For it dS goes through shared memory, and each consumer forms half of dQ.
 // - One warp, the writer, has TMA add dQ to a sum in device memory: no thread adds anything.
 // What it costs: the sum, 4 bytes for each element of dQ, as in chapter 9, and its additions come in any order. Where
-// dQ has to be the same in every run, the writers of the column blocks take turns.
+// dQ has to be the same in every run, the writers of the K/V tiles take turns.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), section 3.1 and appendix B.1; Dao 2023 (FlashAttention-2), Algorithm 2;
 // PTX ISA, "wgmma", "cp.reduce.async.bulk", "stmatrix", "setmaxnreg".
@@ -26,7 +26,7 @@ namespace ch13 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a column block, the queries of a row block, and the warps of a thread block: the first for d = 64, the
+/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block: the first for d = 64, the
 /// second for d = 128. Four warps are the producer's and the writer's, four are a consumer.
 inline constexpr GradientTiles built[] = {{128, 128, 12}, {128, 64, 12}};
 /// The steps to the chapter's kernel, each of which adds one thing to the one before:
@@ -41,7 +41,7 @@ constexpr bool is_built(int d, const GradientTiles& tiles) {
   return (d == 64 && tiles == built[0]) || (d == 128 && tiles == built[1]);
 }
 
-/// The rows of a head in the arrays below: Nq, filled up to whole row blocks of any size.
+/// The rows of a head in the arrays below: Nq, filled up to whole Q tiles of any size.
 __host__ __device__ __forceinline__ int padded(int Nq) {
   return (Nq + 127) / 128 * 128;
 }
@@ -58,7 +58,7 @@ inline std::size_t padded_rows(const workbook::Shape& shape) {
 inline std::size_t dQ_sum_size(const workbook::Shape& shape) {
   return padded_rows(shape) * std::size_t(shape.d);
 }
-/// One for each row block, and one before them.
+/// One for each Q tile, and one before them.
 inline std::size_t turn_count(const workbook::Shape& shape) {
   return 1 + padded_rows(shape) / 64;
 }

@@ -45,7 +45,7 @@ struct Kernel {
   struct alignas(pattern_bytes) Shared {
     Tile<Element, d, Bc> K, V;  // later dK and dV
     Tile<Element, d, Br> Q[stages], dO[stages];
-    Tile<Element, Bc, Br> dS[2];      // (Br, Bc), of one row block and of the next; section w is of consumer w's keys
+    Tile<Element, Bc, Br> dS[2];      // (Br, Bc), of one Q tile and of the next; section w is of consumer w's keys
     float dQ[consumers][Br * d / 2];  // as the threads of a consumer hold it
     alignas(16) float lse[stages][Br], D[stages][Br];
     Mbarrier K_full, V_full, Q_full[stages], dO_full[stages], empty[stages];
@@ -65,24 +65,24 @@ struct Call {
   const float *lse, *D;  // (heads, padded(Nq)): what the queries bring
   float* dQ_sum;         // (heads, padded(Nq), d): see place_in_dQ_sum
   int* turns;            // tickets, then (heads, padded(Nq) / 64), or nullptr
-  int Nq, Nk, heads, heads_at_once, column_blocks;
+  int Nq, Nk, heads, heads_at_once, kv_tiles;
   float scale, scale_log2;  // the second holds log2(e)
   bool causal;
 };
 
-// From the side of the keys: query i sees the keys up to i + diagonal, counted from the column block's first one. So
-// some row blocks have no query that sees any of the keys, and come before the first one that has.
+// From the side of the keys: query i sees the keys up to i + diagonal, counted from the K/V tile's first one. So
+// some Q tiles have no query that sees any of the keys, and come before the first one that has.
 //
-// And of a pair that does not count, P is 0: of a consumer's 64 keys `keys` exist, and query q of the row block sees
+// And of a pair that does not count, P is 0: of a consumer's 64 keys `keys` exist, and query q of the Q tile sees
 // those before visible + q; without the mask visible is `keys`. There may be more than 64 of them, or none. A lane's
 // two keys are of its warp's 16. From query `border` on, all 16 are seen, unless one of them does not exist: only
 // eights of queries before it have to be looked at. The border is the same for the warp: __shfl_sync tells the compiler
 // so.
 //
-// TODO(13.4) The first row block; P = 0 in the eights of queries from begin to end - 1 (about 18 lines).
+// TODO(13.4) The first Q tile; P = 0 in the eights of queries from begin to end - 1 (about 18 lines).
 // BEGIN 13.4
 template <class T>
-__device__ __forceinline__ int first_row_block(int diagonal, bool causal) {
+__device__ __forceinline__ int first_q_tile(int diagonal, bool causal) {
   WORKBOOK_TODO(13.4);
 }
 template <int begin, int end, int n>
@@ -91,22 +91,22 @@ __device__ __forceinline__ void mask_P(Fragment<float, n>& P, int keys, int visi
 }
 // END 13.4
 
-/// What a block has to do: a column block of a head against `count` row blocks from `first` on. Blocks start in the
+/// What a block has to do: a K/V tile of a head against `count` Q tiles from `first` on. Blocks start in the
 /// order of their numbers. If causal, those of some heads go together, whose Q, dO and dQ_sum the L2 cache holds: first
-/// the first column blocks, which the most queries see. With turns it is the last ones, whose turn comes first.
+/// the first K/V tiles, which the most queries see. With turns it is the last ones, whose turn comes first.
 template <class T>
 struct Work {
-  int head, column_block, first_key, first, count;
+  int head, kv_tile, first_key, first, count;
   __device__ Work(const Call& call, int number) {
-    const int first_head = number / (call.heads_at_once * call.column_blocks) * call.heads_at_once;
+    const int first_head = number / (call.heads_at_once * call.kv_tiles) * call.heads_at_once;
     const int heads = min(call.heads_at_once, call.heads - first_head);
-    const int within = number - first_head * call.column_blocks;
+    const int within = number - first_head * call.kv_tiles;
     head = first_head + within % heads;
-    column_block = call.turns != nullptr ? call.column_blocks - 1 - within / heads : within / heads;
-    first_key = column_block * T::Bc;
-    const int row_blocks = (call.Nq + T::Br - 1) / T::Br;  // the last query sees every key: one of them counts
-    first = min(first_row_block<T>(call.Nk - call.Nq - first_key, call.causal), row_blocks - 1);
-    count = row_blocks - first;
+    kv_tile = call.turns != nullptr ? call.kv_tiles - 1 - within / heads : within / heads;
+    first_key = kv_tile * T::Bc;
+    const int q_tiles = (call.Nq + T::Br - 1) / T::Br;  // the last query sees every key: one of them counts
+    first = min(first_q_tile<T>(call.Nk - call.Nq - first_key, call.causal), q_tiles - 1);
+    count = q_tiles - first;
   }
 };
 
@@ -131,14 +131,14 @@ __device__ __forceinline__ void make_barriers(typename T::Shared& smem) {
   fence_mbarrier_init();
 }
 
-/// The producer, one thread: K and V of the column block, and of each row block Q with its LSE, and dO with its D.
+/// The producer, one thread: K and V of the K/V tile, and of each Q tile Q with its LSE, and dO with its D.
 template <class T>
 __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
                                         const TensorMap& V, const TensorMap& dO, const Call& call,
                                         const Work<T>& work) {
   const std::int64_t rows = std::int64_t(work.head) * padded(call.Nq);  // in call.lse and call.D
   Position<T::stages> at;
-  // TODO(13.2) K, then for each row block Q and dO; V after the first Q. Before a row block the producer waits for its
+  // TODO(13.2) K, then for each Q tile Q and dO; V after the first Q. Before a Q tile the producer waits for its
   // stage to be empty. A tile and its line of statistics, Br floats, are expected together, by one barrier, and copied
   // by cp_async_bulk_tensor_load (coordinates: 0, row, 0, head) and cp_async_bulk_load (about 19 lines).
   // BEGIN 13.2

@@ -1,5 +1,5 @@
 // Chapter 13: dQ, which every key has a part in. Within a block dS goes through shared memory, and each consumer forms
-// half of a row block's dQ over all 128 keys; between blocks TMA adds the halves to a sum in device memory, in any
+// half of a Q tile's dQ over all 128 keys; between blocks TMA adds the halves to a sum in device memory, in any
 // order or by turns.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), appendix B.1 (a warp for dQ); PTX ISA, "stmatrix",
@@ -34,27 +34,27 @@ __device__ __forceinline__ void start_dQ(typename T::HalfOfdQ& dQ,
 }
 // END 13.6
 
-/// Where a row block's dQ begins in dQ_sum, and how many floats of it a consumer has. There they are as the threads
+/// Where a Q tile's dQ begins in dQ_sum, and how many floats of it a consumer has. There they are as the threads
 /// hold them: four neighbours for each thread of the consumer, then four for each thread, and so on.
 template <class T>
-__device__ __forceinline__ float* place_in_dQ_sum(float* dQ_sum, int head, int row_block, int Nq) {
-  return dQ_sum + (std::int64_t(head) * padded(Nq) + row_block * T::Br) * T::d;
+__device__ __forceinline__ float* place_in_dQ_sum(float* dQ_sum, int head, int q_tile, int Nq) {
+  return dQ_sum + (std::int64_t(head) * padded(Nq) + q_tile * T::Br) * T::d;
 }
 template <class T>
 constexpr int half_of_dQ = T::Br* T::d / 2;
 
-/// Whose turn it is to add to a row block: the number that `place` holds, which is `number` when this block's turn has
-/// come. Column blocks take turns from the last one that any query of the row block sees to the first.
+/// Whose turn it is to add to a Q tile: the number that `place` holds, which is `number` when this block's turn has
+/// come. K/V tiles take turns from the last one that any query of the Q tile sees to the first.
 struct Turn {
   int* place;
   int number;
 };
 template <class T>
-__device__ __forceinline__ Turn turn_of(const Call& call, const Work<T>& work, int row_block) {
-  const int last_query = (row_block + 1) * T::Br - 1;
+__device__ __forceinline__ Turn turn_of(const Call& call, const Work<T>& work, int q_tile) {
+  const int last_query = (q_tile + 1) * T::Br - 1;
   const int last_seen = min(call.Nk - 1, call.causal ? last_query + call.Nk - call.Nq : call.Nk - 1);
-  return {call.turns + 1 + std::int64_t(work.head) * (padded(call.Nq) / 64) + row_block,
-          last_seen / T::Bc - work.column_block};
+  return {call.turns + 1 + std::int64_t(work.head) * (padded(call.Nq) / 64) + q_tile,
+          last_seen / T::Bc - work.kv_tile};
 }
 /// By one thread.
 __device__ __forceinline__ void wait_for(const Turn& turn) {
@@ -69,16 +69,16 @@ __device__ __forceinline__ void end_turn(const Turn& turn) {
   atomicAdd(turn.place, 1);
 }
 
-// Half of a row block's dQ goes from a consumer to the writer, by its place in smem.dQ. Two barriers with numbers are
+// Half of a Q tile's dQ goes from a consumer to the writer, by its place in smem.dQ. Two barriers with numbers are
 // the consumer's (+ its number): dQ_empty, where it waits until its place is free, and dQ_full, where the writer waits
 // until it is filled. 128 threads are the consumer, 32 the writer's warp; those that need not wait arrive.
 //
-// The writer: at first both places are free. Then for each row block, of each consumer: one lane starts the addition
+// The writer: at first both places are free. Then for each Q tile, of each consumer: one lane starts the addition
 // and ends a group. A place is free again when its addition has read it, that is, the older group of two first. After
-// the last row block nobody waits for a place, but TMA still has to have read it before the lane ends.
+// the last Q tile nobody waits for a place, but TMA still has to have read it before the lane ends.
 //
 // TODO(13.7) Both sides of the hand-over. dQ goes to its place four elements at a time, as place_in_dQ_sum says; then
-// it is shown to TMA. A turn, if there are turns, is around the additions of a row block: one lane waits for it before
+// it is shown to TMA. A turn, if there are turns, is around the additions of a Q tile: one lane waits for it before
 // the first and ends it after the last (about 31 lines).
 // BEGIN 13.7
 template <class T>
@@ -92,20 +92,20 @@ __device__ __forceinline__ void write_dQ(typename T::Shared& smem, const Call& c
 }
 // END 13.7
 
-/// dQ = scale·dQ_sum, a block for each row block: through shared memory, so that a row leaves in whole lines.
+/// dQ = scale·dQ_sum, a block for each Q tile: through shared memory, so that a row leaves in whole lines.
 template <class T>
 __global__ void __launch_bounds__(256) finish_dQ(float* dQ_sum,                         // (heads, padded(Nq), d)
                                                  typename T::Element* __restrict__ dQ,  // (heads, Nq, d)
-                                                 int row_blocks, int Nq, float scale) {
+                                                 int q_tiles, int Nq, float scale) {
   using Element = typename T::Element;
   struct Rows {
     alignas(16) Element tile[T::Br][T::d + 8];  // padded by 16 bytes: eight rows begin in different banks
     SHARED_LAYOUT(Rows, tile);
   };
   auto& smem = workbook::cuda::dynamic_shared<Rows>();
-  const int head = blockIdx.x / row_blocks, row_block = blockIdx.x % row_blocks;
+  const int head = blockIdx.x / q_tiles, q_tile = blockIdx.x % q_tiles;
   const int consumer = threadIdx.x / 128, thread = threadIdx.x % 128;
-  const float* const sum = place_in_dQ_sum<T>(dQ_sum, head, row_block, Nq) + consumer * half_of_dQ<T>;
+  const float* const sum = place_in_dQ_sum<T>(dQ_sum, head, q_tile, Nq) + consumer * half_of_dQ<T>;
 #pragma unroll
   for (int i = 0; i < half_of_dQ<T> / 128 / 4; ++i) {
     const float4 four = reinterpret_cast<const float4*>(sum)[i * 128 + thread];
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(256) finish_dQ(float* dQ_sum,                 
   constexpr int chunks = T::d / 8;
 #pragma unroll
   for (int i = threadIdx.x; i < T::Br * chunks; i += 256) {
-    const int row = i / chunks, query = row_block * T::Br + row;
+    const int row = i / chunks, query = q_tile * T::Br + row;
     if (query < Nq)
       reinterpret_cast<uint4*>(dQ)[(std::int64_t(head) * Nq + query) * chunks + i % chunks] =
           *reinterpret_cast<const uint4*>(&smem.tile[row][i % chunks * 8]);

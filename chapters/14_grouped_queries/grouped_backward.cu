@@ -1,5 +1,5 @@
 // Chapter 14, the backward pass of grouped queries: the kernel as a sequence of the phases of gradient_phases.hpp, and
-// the launches. It is chapter 9's kernel, in which a block has the row blocks of several heads of Q.
+// the launches. It is chapter 9's kernel, in which a block has the Q tiles of several heads of Q.
 // grouped_backward_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and
@@ -27,29 +27,29 @@ struct Sizes {
   bool causal;
 };
 
-/// Which column block of which head of K and V a thread block has.
+/// Which K/V tile of which head of K and V a thread block has.
 struct Task {
-  int kv_head, column_block;
+  int kv_head, kv_tile;
 };
 /// Task number `number`, in the order in which thread blocks begin. If causal, those of eight heads go together, and
-/// of each the first column blocks first, which the most queries see. With turns those of four heads go together, the
-/// last column blocks first, whose turn comes first.
-__device__ __forceinline__ Task task_of(int number, int kv_heads, int column_blocks, bool causal, bool in_turns) {
+/// of each the first K/V tiles first, which the most queries see. With turns those of four heads go together, the
+/// last K/V tiles first, whose turn comes first.
+__device__ __forceinline__ Task task_of(int number, int kv_heads, int kv_tiles, bool causal, bool in_turns) {
   const int heads_at_once = in_turns ? 4 : causal ? 8 : 1;
-  const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
-  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * column_blocks;
+  const int first_head = number / (heads_at_once * kv_tiles) * heads_at_once;
+  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * kv_tiles;
   const int j = within / count;
-  return {first_head + within % count, in_turns ? column_blocks - 1 - j : j};
+  return {first_head + within % count, in_turns ? kv_tiles - 1 - j : j};
 }
 
-/// This warp's turn in a row block, the number i of its head: column blocks take turns from the last one that any query
-/// of the row block sees to the first. All of them walk through their heads in the same order, so that nobody waits for
+/// This warp's turn in a Q tile, the number i of its head: K/V tiles take turns from the last one that any query
+/// of the Q tile sees to the first. All of them walk through their heads in the same order, so that nobody waits for
 /// one that waits for him.
 template <class T>
-__device__ __forceinline__ Turn<true> turn_of(int* turns, std::int64_t row_block, int i, int column_block,
+__device__ __forceinline__ Turn<true> turn_of(int* turns, std::int64_t q_tile, int i, int kv_tile,
                                               const Sizes& sizes) {
   const int last_seen = min(sizes.Nk - 1, sizes.causal ? (i + 1) * T::Br - 1 + sizes.Nk - sizes.Nq : sizes.Nk - 1);
-  return {turns + row_block * T::warps + threadIdx.x / 32, last_seen / T::Bc - column_block};
+  return {turns + q_tile * T::warps + threadIdx.x / 32, last_seen / T::Bc - kv_tile};
 }
 
 /// The number of this thread block in the order in which they begin, for all of its threads. It is the first barrier.
@@ -60,8 +60,8 @@ __device__ __forceinline__ int take_ticket(GradientShared<T>& smem, int* tickets
   return smem.ticket;
 }
 
-/// dK, dV and each column block's part of dQ. A thread block for each column block of each head of K and V: nobody else
-/// writes these rows of dK and dV. in_turns: the column blocks of a head add to dQ_sum one after the other.
+/// dK, dV and each K/V tile's part of dQ. A thread block for each K/V tile of each head of K and V: nobody else
+/// writes these rows of dK and dV. in_turns: the K/V tiles of a head add to dQ_sum one after the other.
 template <class T, bool in_turns>
 __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     gradients(const Element* __restrict__ Q,    // (B·H, Nq, d)
@@ -70,18 +70,18 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               const Element* __restrict__ dO,   // (B·H, Nq, d)
               const float2* __restrict__ rows,  // (B·H, padded(Nq))
               float* dQ_sum,                    // (B·H, padded(Nq), d), see place_in_sum
-              int* turns,                       // if in_turns: one for all, then (B·H, row blocks, warps)
+              int* turns,                       // if in_turns: one for all, then (B·H, Q tiles, warps)
               Element* __restrict__ dK,         // (B·Hkv, Nk, d)
               Element* __restrict__ dV,         // (B·Hkv, Nk, d)
               Sizes sizes, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<GradientShared<T>>();
   const auto [kv_heads, group, Nq, Nk, causal] = sizes;
   const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);  // nobody waits for one that has not begun
-  const auto [kv_head, column_block] = task_of(number, kv_heads, (Nk + T::Bc - 1) / T::Bc, causal, in_turns);
-  const int first_key = column_block * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
-  const int begin = first_row_block<T>(diagonal, causal), row_blocks = (Nq + T::Br - 1) / T::Br;
+  const auto [kv_head, kv_tile] = task_of(number, kv_heads, (Nk + T::Bc - 1) / T::Bc, causal, in_turns);
+  const int first_key = kv_tile * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
+  const int begin = first_q_tile<T>(diagonal, causal), q_tiles = (Nq + T::Br - 1) / T::Br;
   // TODO(14.7) Move K, V, dK and dV to the first row of this block, in 64 bits. Then the walk: which heads of Q pass
-  // by, and from which row block on (about 4 lines).
+  // by, and from which Q tile on (about 4 lines).
   // BEGIN 14.7
   const Walk walk = [&]() -> Walk { WORKBOOK_TODO(14.7); }();
   // END 14.7
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
   // What belongs to step n of the walk is in places n % 2.
   //
-  // TODO(14.9) Start to copy the row block of step n. Add this warp's piece of its dQ to the sum. And its mask, for
+  // TODO(14.9) Start to copy the Q tile of step n. Add this warp's piece of its dQ to the sum. And its mask, for
   // this warp's keys and the queries from q on (about 13 lines).
   // BEGIN 14.9
   const auto load = [&](int) { WORKBOOK_TODO(14.9); };
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   clear<T::columns / 8>(dK_own), clear<T::columns / 8>(dV_own);
   for (int n = 0; n < steps; ++n) {
     cp_async_wait_group<0>();
-    __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here on
+    __syncthreads();  // the Q tile is there, and dS of the one before; nobody reads what is overwritten from here on
     load_next(n + 1);
     if (n > 0 && warp < T::warps / 2) add_dQ_of(n - 1);
 #pragma unroll
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     if (n > 0 && warp >= T::warps / 2) add_dQ_of(n - 1);
   }
   if (steps > 0) {
-    __syncthreads();  // dS of the last row block is there
+    __syncthreads();  // dS of the last Q tile is there
     add_dQ_of(steps - 1);
   }
   write_gradient<T>(dK + own * T::d + column, dK_own, scale, keys - own);

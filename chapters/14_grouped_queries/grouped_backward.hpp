@@ -2,7 +2,7 @@
 //
 // What changes against chapter 9: dK and dV of a head of K and V are sums over the G heads of Q that read it. A kernel
 // that gives every head of Q blocks of its own has G parts of them, which have to be added up somewhere. Here a block
-// has a column block of one head of K and V, and the row blocks of all G heads of Q pass by, one head after the other.
+// has a K/V tile of one head of K and V, and the Q tiles of all G heads of Q pass by, one head after the other.
 // The sums stay in registers until the last one has passed, and are written once. What it costs: there are G times
 // fewer blocks, each with G times the work.
 //
@@ -20,7 +20,7 @@ namespace ch14 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a column block, the queries of a row block, and the warps of a thread block that there are kernels for,
+/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block that there are kernels for,
 /// as in chapter 9: the first for d = 64, the next two for d = 128. The last is as small as can be, for tests.
 inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
 /// Those that there are kernels with turns for, and kernels for bf16.
@@ -38,7 +38,7 @@ inline std::size_t padded_rows(const workbook::Shape& shape) {
 inline std::size_t dQ_sum_size(const workbook::Shape& shape) {
   return padded_rows(shape) * std::size_t(shape.d);
 }
-/// One for each warp's part of each row block, and one before them.
+/// One for each warp's part of each Q tile, and one before them.
 inline std::size_t turn_count(const workbook::Shape& shape) {
   return 1 + padded_rows(shape) / 4;
 }

@@ -1,5 +1,5 @@
-// Chapter 15, backward, given: what each query brings, and a row block's dQ, which every column block has a part of.
-// Chapter 9 builds both. What is new: each packed sequence is filled up to whole row blocks by itself.
+// Chapter 15, backward, given: what each query brings, and a Q tile's dQ, which every K/V tile has a part of.
+// Chapter 9 builds both. What is new: each packed sequence is filled up to whole Q tiles by itself.
 //
 // Source: Dao 2023 (FlashAttention-2), Algorithm 2; Dao et al. 2022, appendix B.2: D = rowsum(dO∘O).
 #pragma once
@@ -11,7 +11,7 @@ namespace ch15 {
 namespace {
 
 // A head's rows in dQ_sum and in what the queries bring are padded rows: those of each sequence, filled up to a
-// multiple of 64, which are whole row blocks of any size.
+// multiple of 64, which are whole Q tiles of any size.
 
 /// The row of a head that its padded row number `padded` is; -1 if it only fills up.
 __device__ __forceinline__ int row_of(const int* __restrict__ starts, int Nq, int padded) {
@@ -65,7 +65,7 @@ template <int d>
 __device__ __forceinline__ float* place_in_sum(float* dQ_sum, std::int64_t row_tile, int column_part, int e) {
   return dQ_sum + ((row_tile * (d / 8) + column_part) * 4 + e) * 32 + threadIdx.x % 32;
 }
-/// A warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the row block on. In
+/// A warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the Q tile on. In
 /// smem.dS[place] a row is a key: a left operand (16, 16) is a part of it, transposed.
 template <int parts, class T>
 __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<T>& smem, int place, int row,
@@ -85,7 +85,7 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<
   }
 }
 
-/// Whose turn it is to add to a warp's part of a row block: the number that `place` holds, which is `number` when this
+/// Whose turn it is to add to a warp's part of a Q tile: the number that `place` holds, which is `number` when this
 /// warp's has come. Without turns there is nothing to know.
 template <bool in_turns>
 struct Turn {};
@@ -116,7 +116,7 @@ __device__ __forceinline__ void end_turn(const Turn<true>& turn) {
 }
 
 /// dQ += dS K: (Br, Bc), (Bc, d) -> (Br, d), of which each warp has 32 rows and T::dQ_columns columns. dSᵀ lies in
-/// smem.dS[place]. dQ_sum: the sums of this row block.
+/// smem.dS[place]. dQ_sum: the sums of this Q tile.
 template <class T, bool in_turns>
 __device__ __forceinline__ void add_dQ(float* dQ_sum, GradientShared<T>& smem, int place, const Turn<in_turns>& turn) {
   constexpr int parts = T::dQ_columns / 8, row_groups = T::Br / 32;

@@ -48,11 +48,11 @@ struct SeenKeys {
   // END 15.3
 
   // TODO(15.9) The other way round: the queries that see any of the keys of `keys`, of which there is at least one; and
-  // the row blocks of Br queries that hold them. There may be none: then both are {0, 0} (about 3 lines).
+  // the Q tiles of Br queries that hold them. There may be none: then both are {0, 0} (about 3 lines).
   // BEGIN 15.9
   __device__ Range queries(const Range& keys) const { WORKBOOK_TODO(15.9); }
   template <int Br>
-  __device__ Range row_blocks(const Range& keys) const {
+  __device__ Range q_tiles(const Range& keys) const {
     WORKBOOK_TODO(15.9);
   }
   // END 15.9

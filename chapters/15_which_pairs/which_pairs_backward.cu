@@ -1,5 +1,5 @@
 // Chapter 15, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp and score_gradients.hpp,
-// and the launches. It is chapter 9's kernel, in which a column block is of one sequence, and has the row blocks that
+// and the launches. It is chapter 9's kernel, in which a K/V tile is of one sequence, and has the Q tiles that
 // see it, of all heads of Q that share its keys, as in chapter 14. which_pairs_backward_bf16.cu compiles this file once
 // more, for bf16.
 //
@@ -24,19 +24,19 @@ namespace {
 
 constexpr bool is_half = std::is_same_v<Element, half>;
 
-/// Which column block of which head of K and V a thread block has.
+/// Which K/V tile of which head of K and V a thread block has.
 struct Task {
-  int kv_head, column_block;
+  int kv_head, kv_tile;
 };
 /// Task number `number`, in the order in which thread blocks begin. Where a mask ends at the right (`early`), those of
-/// eight heads go together, and of each the first column blocks first, which the most queries may see. With turns those
-/// of four heads go together, the last column blocks first, whose turn comes first.
-__device__ __forceinline__ Task task_of(int number, int kv_heads, int column_blocks, bool early, bool in_turns) {
+/// eight heads go together, and of each the first K/V tiles first, which the most queries may see. With turns those
+/// of four heads go together, the last K/V tiles first, whose turn comes first.
+__device__ __forceinline__ Task task_of(int number, int kv_heads, int kv_tiles, bool early, bool in_turns) {
   const int heads_at_once = in_turns ? 4 : early ? 8 : 1;
-  const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
-  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * column_blocks;
+  const int first_head = number / (heads_at_once * kv_tiles) * heads_at_once;
+  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * kv_tiles;
   const int j = within / count;
-  return {first_head + within % count, in_turns ? column_blocks - 1 - j : j};
+  return {first_head + within % count, in_turns ? kv_tiles - 1 - j : j};
 }
 
 /// The number of this thread block in the order in which they begin, for all of its threads. It is the first barrier.
@@ -52,8 +52,8 @@ struct Sizes {
   int kv_heads, padded;
 };
 
-/// dK, dV and each column block's part of dQ. A thread block for each column block of each head of K and V: nobody else
-/// writes these rows of dK and dV. in_turns: the column blocks of a row block add to dQ_sum one after the other.
+/// dK, dV and each K/V tile's part of dQ. A thread block for each K/V tile of each head of K and V: nobody else
+/// writes these rows of dK and dV. in_turns: the K/V tiles of a Q tile add to dQ_sum one after the other.
 template <class T, bool in_turns, class Change>
 __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     gradients(const Element* __restrict__ Q,    // (B·H, Nq, d)
@@ -72,25 +72,25 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   const int first_head = task.kv_head * given.group;  // of Q, counted through the batch
   const std::int64_t head_size = std::int64_t(seen.Nq) * T::d;
   std::int64_t query = std::int64_t(first_head) * seen.Nq, key = std::int64_t(task.kv_head) * seen.Nk;
-  const Sequence sequence = enter_sequence(seen, given, task.column_block, T::Bc);  // from here on there is no other
-  const int first_key = sequence.tile * T::Bc, keys = seen.Nk - first_key;  // of the column block; from there on
+  const Sequence sequence = enter_sequence(seen, given, task.kv_tile, T::Bc);  // from here on there is no other
+  const int first_key = sequence.tile * T::Bc, keys = seen.Nk - first_key;  // of the K/V tile; from there on
   query += sequence.first, key += sequence.first + first_key;
   const std::int64_t padded = std::int64_t(first_head) * sizes.padded + padded_before(given.starts, sequence.first);
   Q += query * T::d, dO += query * T::d, rows += padded, dQ_sum += padded * T::d;
   K += key * T::d, V += key * T::d, dK += key * T::d, dV += key * T::d;
-  const Range walk = seen.template row_blocks<T::Br>({first_key, min(seen.Nk, first_key + T::Bc)});
+  const Range walk = seen.template q_tiles<T::Br>({first_key, min(seen.Nk, first_key + T::Bc)});
   // This warp's team has the keys from `own` on. The warp is number `part` of it, and has the columns from `column` on.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
-  if (in_turns) turns += 1 + padded / T::Br * T::warps + warp;  // this warp's, in row block 0
-  // What belongs to row block n is in places n % 2.
-  const auto load_next = [&](int n) {  // ends a group, empty after the last row block
+  if (in_turns) turns += 1 + padded / T::Br * T::warps + warp;  // this warp's, in Q tile 0
+  // What belongs to Q tile n is in places n % 2.
+  const auto load_next = [&](int n) {  // ends a group, empty after the last Q tile
     if (n < walk.last) {
       const std::int64_t first = std::int64_t(n) * T::Br;
-      load_row_block(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, int(seen.Nq - first));
+      load_q_tile(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, int(seen.Nq - first));
     }
     cp_async_commit_group();
   };
-  // Column blocks take turns in a row block, from the last one that any of its queries sees to the first. All of them
+  // K/V tiles take turns in a Q tile, from the last one that any of its queries sees to the first. All of them
   // walk in the same order, so that nobody waits for one that waits for him.
   const auto add_dQ_of = [&](int n) {
     Turn<in_turns> turn;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     load_next(walk.first);
     for (int n = walk.first; n < walk.last; ++n) {
       cp_async_wait_group<0>();
-      __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here
+      __syncthreads();  // the Q tile is there, and dS of the one before; nobody reads what is overwritten from here
       load_next(n + 1);
       if (n > walk.first && warp < T::warps / 2) add_dQ_of(n - 1);
 #pragma unroll
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
       }
       if (n > walk.first && warp >= T::warps / 2) add_dQ_of(n - 1);
     }
-    __syncthreads();  // dS of the last row block is there; nobody reads the row blocks of this head any more
+    __syncthreads();  // dS of the last Q tile is there; nobody reads the Q tiles of this head any more
     if (walk.first < walk.last) add_dQ_of(walk.last - 1);
     Q += head_size, dO += head_size;
     rows += sizes.padded, dQ_sum += std::int64_t(sizes.padded) * T::d;

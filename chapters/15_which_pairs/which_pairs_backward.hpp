@@ -1,6 +1,6 @@
 // Chapter 15, the backward pass: dQ, dK, dV and the gradient of the sinks, for every mask and change of scores.
 //
-// What changes against chapter 9: a column block of keys asks which row blocks of queries see any of its keys, and only
+// What changes against chapter 9: a K/V tile of keys asks which Q tiles of queries see any of its keys, and only
 // these pass by; P is recomputed from changed scores, and dS takes the derivative of the change; a sink has a gradient
 // too. What it costs: a kernel is compiled for each change of scores, as in the forward pass.
 //
@@ -17,7 +17,7 @@ namespace ch15 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a column block, the queries of a row block, and the warps of a thread block that there are kernels for,
+/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block that there are kernels for,
 /// as in chapter 9: the first for d = 64, the next two for d = 128. The last is as small as can be, for tests.
 inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
 /// Those that there are kernels with turns for, and kernels for bf16.
@@ -37,7 +37,7 @@ inline std::size_t padded_rows(const workbook::Setting& setting) {
 inline std::size_t dQ_sum_size(const workbook::Setting& setting) {
   return padded_rows(setting) * std::size_t(setting.shape.d);
 }
-/// One for each warp's part of each row block, and one before them.
+/// One for each warp's part of each Q tile, and one before them.
 inline std::size_t turn_count(const workbook::Setting& setting) {
   return 1 + padded_rows(setting) / 4;
 }

@@ -29,16 +29,16 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
               Pairs<Predicate> pairs, BlockLists lists, int group, float scale_log2) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int query_tiles = (pairs.Nq + Br - 1) / Br, key_tiles = (pairs.Nk + Bc - 1) / Bc;
-  const int head = blockIdx.x / query_tiles, query_tile = query_tiles - 1 - blockIdx.x % query_tiles;
-  const int first_query = query_tile * Br + 32 * warp;  // of this warp
+  const int q_tiles = (pairs.Nq + Br - 1) / Br, kv_tiles = (pairs.Nk + Bc - 1) / Bc;
+  const int head = blockIdx.x / q_tiles, q_tile = q_tiles - 1 - blockIdx.x % q_tiles;
+  const int first_query = q_tile * Br + 32 * warp;  // of this warp
   const int rows = pairs.Nq - first_query;              // up to 32 are its own, none if negative
   const std::int64_t first_row = std::int64_t(head) * pairs.Nq + first_query;
   const std::int64_t first_key = std::int64_t(head / group) * pairs.Nk;
   K += first_key * d, V += first_key * d;
   Registers<Element, d> own;
   clear(own, -INFINITY, 0);
-  Walk walk = walk_of(lists, query_tile, key_tiles);
+  Walk walk = walk_of(lists, q_tile, kv_tiles);
   int next = 0;  // the tile that was copied last
   // Starts the copies of K_j and V_j, (Bc, d) each, of tile n of the walk to stage n % 2, and ends a group; without
   // such a tile an empty one.

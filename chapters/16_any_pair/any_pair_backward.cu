@@ -1,5 +1,5 @@
 // Chapter 16, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp and scores.hpp, and the
-// launches. It is chapter 9's kernel, in which a column block goes through its list of row blocks, for each head of Q
+// launches. It is chapter 9's kernel, in which a K/V tile goes through its list of Q tiles, for each head of Q
 // that shares its keys. any_pair_backward_bf16.cu compiles this file once more, for bf16.
 //
 // A thread has no more than 255 registers: for sm_90 and fp16, ptxas of CUDA 13.0 spills up to 64 bytes (nvcc -Xptxas
@@ -23,17 +23,17 @@ namespace {
 
 constexpr bool is_half = std::is_same_v<Element, half>;
 
-/// Which column block of which head of K and V a thread block has.
+/// Which K/V tile of which head of K and V a thread block has.
 struct Task {
-  int kv_head, column_block;
+  int kv_head, kv_tile;
 };
 /// Task number `number`, in the order in which thread blocks begin: those of eight heads go together, with turns of
-/// four, and of each the first column blocks first. Many masks let the most queries see these; and their turn comes
+/// four, and of each the first K/V tiles first. Many masks let the most queries see these; and their turn comes
 /// first.
-__device__ __forceinline__ Task task_of(int number, int kv_heads, int column_blocks, bool in_turns) {
+__device__ __forceinline__ Task task_of(int number, int kv_heads, int kv_tiles, bool in_turns) {
   const int heads_at_once = in_turns ? 4 : 8;
-  const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
-  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * column_blocks;
+  const int first_head = number / (heads_at_once * kv_tiles) * heads_at_once;
+  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * kv_tiles;
   return {first_head + within % count, within / count};
 }
 
@@ -57,8 +57,8 @@ __global__ void number_turns(BlockTable table, int* __restrict__ turn_numbers) {
     turn_numbers[block] = turn_of(table, int(block / table.columns), int(block % table.columns));
 }
 
-/// dK, dV and each column block's part of dQ. A thread block for each column block of each head of K and V: nobody
-/// else writes these rows of dK and dV. in_turns: the column blocks of a row block add to dQ_sum one after the other.
+/// dK, dV and each K/V tile's part of dQ. A thread block for each K/V tile of each head of K and V: nobody
+/// else writes these rows of dK and dV. in_turns: the K/V tiles of a Q tile add to dQ_sum one after the other.
 template <class T, bool in_turns, class Predicate>
 __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     gradients(const Element* __restrict__ Q,    // (B·H, Nq, d)
@@ -68,42 +68,42 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               const float2* __restrict__ rows,  // (B·H, padded)
               float* dQ_sum,                    // (B·H, padded, d), see place_in_sum
               int* turns,                       // if in_turns: one for all, then (B·H, padded / Br, warps)
-              const int* turn_numbers,          // if in_turns: (row blocks, column blocks)
+              const int* turn_numbers,          // if in_turns: (Q tiles, K/V tiles)
               Element* __restrict__ dK,         // (B·Hkv, Nk, d)
               Element* __restrict__ dV,         // (B·Hkv, Nk, d)
               Pairs<Predicate> pairs, BlockLists lists, Sizes sizes, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<GradientShared<T>>();
   const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);
-  const int row_blocks = (pairs.Nq + T::Br - 1) / T::Br, column_blocks = (pairs.Nk + T::Bc - 1) / T::Bc;
-  const Task task = task_of(number, sizes.kv_heads, column_blocks, in_turns);
-  const int first_key = task.column_block * T::Bc, keys = pairs.Nk - first_key;  // of the column block; from there on
+  const int q_tiles = (pairs.Nq + T::Br - 1) / T::Br, kv_tiles = (pairs.Nk + T::Bc - 1) / T::Bc;
+  const Task task = task_of(number, sizes.kv_heads, kv_tiles, in_turns);
+  const int first_key = task.kv_tile * T::Bc, keys = pairs.Nk - first_key;  // of the K/V tile; from there on
   const std::int64_t first_head = std::int64_t(task.kv_head) * sizes.group;      // of Q
   const std::int64_t query = first_head * pairs.Nq, key = std::int64_t(task.kv_head) * pairs.Nk + first_key;
   const std::int64_t padded = first_head * sizes.padded;
   Q += query * T::d, dO += query * T::d, rows += padded, dQ_sum += padded * T::d;
   K += key * T::d, V += key * T::d, dK += key * T::d, dV += key * T::d;
-  Walk walk = walk_of(lists, task.column_block, row_blocks);
+  Walk walk = walk_of(lists, task.kv_tile, q_tiles);
   // This warp's team has the keys from `own` on. The warp is number `part` of it, and has the columns from `column` on.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
-  if (in_turns) turns += 1 + padded / T::Br * T::warps + warp;  // this warp's, in row block 0
-  int before = 0, now = 0, next = 0;                            // row blocks: block n - 1, n and n + 1 of the walk
+  if (in_turns) turns += 1 + padded / T::Br * T::warps + warp;  // this warp's, in Q tile 0
+  int before = 0, now = 0, next = 0;                            // Q tiles: block n - 1, n and n + 1 of the walk
   // What belongs to block n of the walk is in places n % 2.
-  const auto load_next = [&](int n) {  // ends a group, empty after the last row block
+  const auto load_next = [&](int n) {  // ends a group, empty after the last Q tile
     before = now, now = next;
     if (n < walk.blocks) {
       next = walk.block(n);
       const std::int64_t first = std::int64_t(next) * T::Br;
-      load_row_block(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, int(pairs.Nq - first));
+      load_q_tile(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, int(pairs.Nq - first));
     }
     cp_async_commit_group();
   };
-  // Column blocks take turns in a row block, from the first one that any of its queries sees to the last. A column
+  // K/V tiles take turns in a Q tile, from the first one that any of its queries sees to the last. A column
   // block waits for none but those before it, whose thread blocks have begun before.
-  const auto add_dQ_of = [&](int n, int row_block) {
+  const auto add_dQ_of = [&](int n, int q_tile) {
     Turn<in_turns> turn;
     if constexpr (in_turns)
-      turn = {turns + std::int64_t(row_block) * T::warps, turn_numbers[row_block * column_blocks + task.column_block]};
-    add_dQ(dQ_sum + std::int64_t(row_block) * T::Br * T::d, smem, n % 2, turn);
+      turn = {turns + std::int64_t(q_tile) * T::warps, turn_numbers[q_tile * kv_tiles + task.kv_tile]};
+    add_dQ(dQ_sum + std::int64_t(q_tile) * T::Br * T::d, smem, n % 2, turn);
   };
   load_tile<T::threads>(smem.K, K, keys, threadIdx.x);  // (Bc, d)
   load_tile<T::threads>(smem.V, V, keys, threadIdx.x);  // (Bc, d)
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     load_next(0);
     for (int n = 0; n < walk.blocks; ++n) {
       cp_async_wait_group<0>();
-      __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here
+      __syncthreads();  // the Q tile is there, and dS of the one before; nobody reads what is overwritten from here
       load_next(n + 1);
       if (n > 0 && warp < T::warps / 2) add_dQ_of(n - 1, before);
 #pragma unroll
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
       }
       if (n > 0 && warp >= T::warps / 2) add_dQ_of(n - 1, before);
     }
-    __syncthreads();  // dS of the last row block is there; nobody reads the row blocks of this head any more
+    __syncthreads();  // dS of the last Q tile is there; nobody reads the Q tiles of this head any more
     if (walk.blocks > 0) add_dQ_of(walk.blocks - 1, now);
     Q += std::int64_t(pairs.Nq) * T::d, dO += std::int64_t(pairs.Nq) * T::d;
     rows += sizes.padded, dQ_sum += std::int64_t(sizes.padded) * T::d;

@@ -1,8 +1,8 @@
 // Chapter 16, the backward pass: dQ, dK and dV, for every mask.
 //
-// What changes against chapter 9: the transposed lists say which row blocks of queries see any of the keys of a column
+// What changes against chapter 9: the transposed lists say which Q tiles of queries see any of the keys of a column
 // block, and only these pass by; P and dS are asked for each pair in partial blocks. By turns, a table says when a
-// column block's turn comes in a row block.
+// K/V tile's turn comes in a Q tile.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; Dong et al. 2024 (FlexAttention), section 3.
 // Test it: ./workbook test 16
@@ -17,7 +17,7 @@ namespace ch16 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a column block, the queries of a row block, and the warps of a thread block that there are kernels for,
+/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block that there are kernels for,
 /// as in chapter 9: the first for d = 64, the next two for d = 128. The last is as small as can be, for tests.
 inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
 /// Those that there are kernels with turns for, and kernels for bf16.
@@ -36,7 +36,7 @@ inline std::size_t padded_rows(const workbook::Shape& shape) {
 inline std::size_t dQ_sum_size(const workbook::Shape& shape) {
   return padded_rows(shape) * std::size_t(shape.d);
 }
-/// One for each warp's part of each row block, and one before them.
+/// One for each warp's part of each Q tile, and one before them.
 inline std::size_t turn_count(const workbook::Shape& shape) {
   return 1 + padded_rows(shape) / 4;
 }

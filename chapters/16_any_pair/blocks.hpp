@@ -86,7 +86,7 @@ __device__ inline Walk walk_of(const BlockLists& lists, int line, int length) {
   return {lists.partial + first, lists.full + first, partials, partials + fulls, 0};
 }
 
-/// For the backward pass by turns: whose turn it is when the column blocks add to a row block's dQ, one after the other
+/// For the backward pass by turns: whose turn it is when the K/V tiles add to a Q tile's dQ, one after the other
 /// from the first to the last. Empty ones never come.
 __device__ inline int turn_of(const BlockTable& table, int row, int column) {
   int turn = 0;

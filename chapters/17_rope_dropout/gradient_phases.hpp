@@ -1,4 +1,4 @@
-// Chapter 17, backward, given: what a thread block keeps in shared memory, and the phases for one row block. Chapter 9
+// Chapter 17, backward, given: what a thread block keeps in shared memory, and the phases for one Q tile. Chapter 9
 // builds them. What is new: which columns a warp has (Plan::column).
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2.
@@ -29,7 +29,7 @@ __device__ __forceinline__ void clear(Result<parts>& C) {
     for (Part& part : C[i]) part.fill(0);
 }
 
-/// What a thread block keeps in shared memory. There are two places for what belongs to a row block. P is kept for the
+/// What a thread block keeps in shared memory. There are two places for what belongs to a Q tile. P is kept for the
 /// other warp of a team; a team of one needs none.
 template <class T>
 struct GradientShared {
@@ -41,15 +41,15 @@ struct GradientShared {
   SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, rows, ticket);
 };
 
-/// Starts to copy row block i of a head's Q and dO, (Br, d) each, and what its queries bring, to place i % 2.
+/// Starts to copy Q tile i of a head's Q and dO, (Br, d) each, and what its queries bring, to place i % 2.
 template <class T>
-__device__ __forceinline__ void load_row_block(GradientShared<T>& smem, const Element* __restrict__ Q,
+__device__ __forceinline__ void load_q_tile(GradientShared<T>& smem, const Element* __restrict__ Q,
                                                const Element* __restrict__ dO, const float2* __restrict__ rows, int i,
                                                int Nq) {
   const std::int64_t first = std::int64_t(i) * T::Br * T::d;
   load_tile<T::threads>(smem.Q[i % 2], Q + first, Nq - i * T::Br, threadIdx.x);
   load_tile<T::threads>(smem.dO[i % 2], dO + first, Nq - i * T::Br, threadIdx.x);
-  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole row blocks
+  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole Q tiles
   if (query < T::Br) cp_async_16(&smem.rows[i % 2][query], rows + i * T::Br + query);
 }
 
@@ -114,13 +114,13 @@ __device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile
     for (int k = 0; k < parts / 2; ++k) load_A(A[i][k], tile, row + 16 * i, column + 16 * k);
 }
 
-/// The causal mask from the side of the keys: query i of a head sees the keys of this column block up to i + diagonal,
-/// numbered from its first one on. The first row block with a query that sees any of them; it may not exist.
+/// The causal mask from the side of the keys: query i of a head sees the keys of this K/V tile up to i + diagonal,
+/// numbered from its first one on. The first Q tile with a query that sees any of them; it may not exist.
 template <class T>
-__device__ __forceinline__ int first_row_block(int diagonal, bool causal) {
+__device__ __forceinline__ int first_q_tile(int diagonal, bool causal) {
   return causal ? max(0, -diagonal) / T::Br : 0;
 }
-/// The mask of row block i for the keys from `own` on and the queries from q on, both within their blocks. `keys` keys
+/// The mask of Q tile i for the keys from `own` on and the queries from q on, both within their blocks. `keys` keys
 /// exist, more than Bc if others follow.
 template <class T>
 __device__ __forceinline__ Mask mask_of(int i, int own, int q, int keys, int diagonal, bool causal) {
@@ -129,7 +129,7 @@ __device__ __forceinline__ Mask mask_of(int i, int own, int q, int keys, int dia
   return {needed, keys - own, causal ? first_query + q + diagonal - own : T::Bc};
 }
 
-/// P and dS of this warp's keys, from `own` on, and of the queries from q on of row block i, as operands. dSᵀ is stored
+/// P and dS of this warp's keys, from `own` on, and of the queries from q on of Q tile i, as operands. dSᵀ is stored
 /// for dQ, Pᵀ for the other warp of a team.
 template <class T>
 __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,

@@ -16,7 +16,7 @@ namespace {
 /// which `group` neighbours share a head of K and V, as in chapter 14; their sinks (H), and where packed sequences
 /// start.
 struct Given {
-  int query_tiles, heads, group;
+  int q_tiles, heads, group;
   const float* sink;  // nullptr: none
   const int* starts;  // nullptr: one sequence
 };

@@ -137,10 +137,10 @@ __global__ void __launch_bounds__(T::threads, 1)
 template <class T>
 void start(const ForwardCall<Element>& call, const typename T::Change& change, int* taken, int most_blocks) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  const std::int64_t heads = B * H, query_tiles = tiles_of_head(call.mask, call.shape.Nq, T::Br);
+  const std::int64_t heads = B * H, q_tiles = tiles_of_head(call.mask, call.shape.Nq, T::Br);
   if (std::max(heads * call.shape.Nq, B * call.shape.Hkv * call.shape.Nk) >= std::numeric_limits<int>::max())
     throw std::invalid_argument("B·H·N: TMA's coordinates are int, and rows are counted through all heads");
-  dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
   grid.x = std::min(int(grid.x), most_blocks);
   const SeenKeys seen = seen_keys(call);
   // Heads that share K and V are neighbours. Where a mask makes tiles of queries differ, the gaps at
@@ -148,7 +148,7 @@ void start(const ForwardCall<Element>& call, const typename T::Change& change, i
   const int group = int(H / Hkv), at_once = call.mask.kind == workbook::Mask::none && call.starts == nullptr ? 4 : 16;
   const Call numbers{call.lse,   taken,
                      int(heads), std::max(at_once, group),
-                     seen,       Given{int(query_tiles), int(H), group, call.sink, call.starts}};
+                     seen,       Given{int(q_tiles), int(H), group, call.sink, call.starts}};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
                          map_of<T::d>(call.Q, heads, Nq, 64), map_of<T::d>(call.K, B * Hkv, Nk, T::Bc),
                          map_of<T::d>(call.V, B * Hkv, Nk, T::Bc), map_of<T::d>(call.O, heads, Nq, 64), numbers,

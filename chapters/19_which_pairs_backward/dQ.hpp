@@ -1,6 +1,6 @@
 // Chapter 19: dQ, which every key has a part in, as in chapter 13. Within a block dS goes through shared memory, and
-// each consumer forms half of a row block's dQ over all 128 keys; between blocks TMA adds the halves to a sum in device
-// memory, in any order or by turns. New is where a row block's sum lies, and whose turn it is there.
+// each consumer forms half of a Q tile's dQ over all 128 keys; between blocks TMA adds the halves to a sum in device
+// memory, in any order or by turns. New is where a Q tile's sum lies, and whose turn it is there.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), appendix B.1 (a warp for dQ); PTX ISA, "stmatrix",
 // "cp.reduce.async.bulk".
@@ -37,21 +37,21 @@ __device__ __forceinline__ void start_dQ(typename T::HalfOfdQ& dQ, const Tile<ty
   wgmma_commit_group();
 }
 
-/// How many floats of a row block's dQ a consumer has. In dQ_sum they are as the threads hold them: four neighbours for
+/// How many floats of a Q tile's dQ a consumer has. In dQ_sum they are as the threads hold them: four neighbours for
 /// each thread of the consumer, then four for each thread, and so on.
 template <class T>
 constexpr int half_of_dQ = T::Br* T::d / 2;
 
-/// Whose turn it is to add to a row block: the number that `place` holds, which is `number` when this block's turn has
-/// come. Column blocks take turns from the last one that any query of the row block sees to the first.
+/// Whose turn it is to add to a Q tile: the number that `place` holds, which is `number` when this block's turn has
+/// come. K/V tiles take turns from the last one that any query of the Q tile sees to the first.
 struct Turn {
   int* place;
   int number;
 };
 
-// TODO(19.6) Where the dQ of a step begins in dQ_sum (B·H, padded, d), whose row blocks lie one behind the other: that
+// TODO(19.6) Where the dQ of a step begins in dQ_sum (B·H, padded, d), whose Q tiles lie one behind the other: that
 // of the step's first padded row. And its turn: a place for each 64 padded rows, behind the tickets; and how many
-// column blocks come before this one. The first of them has the last key that the row block's last query sees (about 8
+// K/V tiles come before this one. The first of them has the last key that the Q tile's last query sees (about 8
 // lines).
 // BEGIN 19.6
 template <class T>
@@ -76,13 +76,13 @@ __device__ __forceinline__ void end_turn(const Turn& turn) {
   atomicAdd(turn.place, 1);
 }
 
-// Half of a row block's dQ goes from a consumer to the writer, by its place in smem.dQ. Two barriers with numbers are
+// Half of a Q tile's dQ goes from a consumer to the writer, by its place in smem.dQ. Two barriers with numbers are
 // the consumer's (+ its number): dQ_empty, where it waits until its place is free, and dQ_full, where the writer waits
 // until it is filled. 128 threads are the consumer, 32 the writer's warp; those that need not wait arrive.
 //
-// The writer: at first both places are free. Then for each row block, of each consumer: one lane starts the addition
+// The writer: at first both places are free. Then for each Q tile, of each consumer: one lane starts the addition
 // and ends a group. A place is free again when its addition has read it, that is, the older group of two first. After
-// the last row block nobody waits for a place, but TMA still has to have read it before the lane ends.
+// the last Q tile nobody waits for a place, but TMA still has to have read it before the lane ends.
 template <class T>
 __device__ __forceinline__ void hand_over_dQ(typename T::Shared& smem, const typename T::HalfOfdQ& dQ, int consumer) {
   auto* const fours = reinterpret_cast<float4*>(smem.dQ[consumer]);
@@ -118,21 +118,21 @@ __device__ __forceinline__ void write_dQ(typename T::Shared& smem, const Call& c
   }
 }
 
-/// dQ = scale·dQ_sum, a block for each row block of padded rows: through shared memory, so that a row leaves in whole
+/// dQ = scale·dQ_sum, a block for each Q tile of padded rows: through shared memory, so that a row leaves in whole
 /// lines.
 template <class T>
 __global__ void __launch_bounds__(256) finish_dQ(const float* __restrict__ dQ_sum,      // (B·H, padded, d)
                                                  typename T::Element* __restrict__ dQ,  // (B·H, Nq, d)
-                                                 const int* __restrict__ starts, int row_blocks, int Nq, float scale) {
+                                                 const int* __restrict__ starts, int q_tiles, int Nq, float scale) {
   using Element = typename T::Element;
   struct Rows {
     alignas(16) Element tile[T::Br][T::d + 8];  // padded by 16 bytes: eight rows begin in different banks
     SHARED_LAYOUT(Rows, tile);
   };
   auto& smem = workbook::cuda::dynamic_shared<Rows>();
-  const auto [sequence, first_row] = row_of(starts, Nq, int(blockIdx.x) % row_blocks * T::Br);
+  const auto [sequence, first_row] = row_of(starts, Nq, int(blockIdx.x) % q_tiles * T::Br);
   if (first_row >= sequence.length) return;  // the whole block: it only fills up
-  const std::int64_t first = std::int64_t(blockIdx.x) / row_blocks * Nq + sequence.first + first_row;  // its row of dQ
+  const std::int64_t first = std::int64_t(blockIdx.x) / q_tiles * Nq + sequence.first + first_row;  // its row of dQ
   const int consumer = threadIdx.x / 128, thread = threadIdx.x % 128;
   const float* const sum = dQ_sum + std::int64_t(blockIdx.x) * T::Br * T::d + consumer * half_of_dQ<T>;
 #pragma unroll

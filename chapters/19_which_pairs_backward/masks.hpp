@@ -29,14 +29,14 @@ struct SeenKeys {
   // The other way round. Key j stands at query j + (Nq - Nk); from key to key neither end of a range of queries ever
   // moves left.
 
-  /// The queries that see any of the keys of `keys`, of which there is at least one; and the row blocks of Br queries
+  /// The queries that see any of the keys of `keys`, of which there is at least one; and the Q tiles of Br queries
   /// that hold them. There may be none: then both are {0, 0}.
   __device__ Range queries(const Range& keys) const {
     const int diagonal = Nq - Nk;
     return {max(0, keys.first - right + diagonal), max(0, min(Nq, keys.last + left + diagonal))};
   }
   template <int Br>
-  __device__ Range row_blocks(const Range& keys) const {
+  __device__ Range q_tiles(const Range& keys) const {
     return {queries(keys).first / Br, (queries(keys).last + Br - 1) / Br};
   }
 

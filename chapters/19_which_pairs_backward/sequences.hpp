@@ -26,7 +26,7 @@ __device__ inline Sequence sequence_of(const int* __restrict__ starts, int tile,
 }
 
 // What the queries bring, LSE and D, and the sums of dQ lie in padded rows: those of each sequence, filled up to a
-// multiple of 128, which are whole row blocks of any size.
+// multiple of 128, which are whole Q tiles of any size.
 
 /// A padded row of a head: its sequence, and the number that it has there; it only fills up if that is not below the
 /// sequence's length.

@@ -74,7 +74,7 @@ __device__ __forceinline__ int begin_block(typename T::Shared& smem, int* ticket
   return tickets != nullptr ? smem.ticket : int(blockIdx.x);
 }
 
-/// dK, dV and each column block's part of dQ. One block for each column block of each head of K and V: nobody else
+/// dK, dV and each K/V tile's part of dQ. One block for each K/V tile of each head of K and V: nobody else
 /// writes these rows of dK and dV. It has a group of four warps of which one thread is the producer and one warp the
 /// writer, and the consumers.
 template <class T>
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   }
 }
 
-/// How many heads of K and V go together. Without a right end one: its column blocks all have the same work.
+/// How many heads of K and V go together. Without a right end one: its K/V tiles all have the same work.
 int heads_together(const workbook::Setting& call) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   int heads = 1;
@@ -126,7 +126,7 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const type
                      heads_together(call), padded,    call.scale,     seen_keys(call), given};
   launch(prepare_rows<T::d, Element>, grid_of((count * (T::d / 8) + 255) / 256, "B·H·Nq·d"), dim3(256), 0, call.O,
          call.dO, call.lse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.turns, call.starts, count, padded, int(Nq));
-  launch(gradients<T>, grid_of(given.column_blocks * kv_heads, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
+  launch(gradients<T>, grid_of(given.kv_tiles * kv_heads, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
          sizeof(typename T::Shared), map_of<T::d>(call.Q, heads, Nq, T::Br, T::d / 64),
          map_of<T::d>(call.K, kv_heads, Nk, T::Bc, T::d / 64), map_of<T::d>(call.V, kv_heads, Nk, T::Bc, T::d / 64),
          map_of<T::d>(call.dO, heads, Nq, T::Br, T::d / 64), map_of<T::d>(call.dK, kv_heads, Nk, 64, 1),

@@ -1,7 +1,7 @@
 // Chapter 19, which pairs, the backward pass on Hopper: chapter 15's masks and changes of scores in chapter 13's
 // kernel. dQ, dK, dV and the gradient of the sinks; for Hopper alone (sm_90a).
 //
-// What changes: a block of chapter 13 has a column block of keys and meets row blocks up to the last one. With a mask
+// What changes: a block of chapter 13 has a K/V tile of keys and meets Q tiles up to the last one. With a mask
 // it meets those of which some query sees one of its keys, perhaps none; where heads of Q share K and V it meets those
 // of one head after the other; and its keys are of one packed sequence, in which TMA's boxes end, as in chapter 18.
 // P is recomputed from changed scores, and dS takes the derivative of the change, without a register more: P·derivative
@@ -21,7 +21,7 @@ namespace ch19 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a column block, the queries of a row block, and the warps of a thread block: the first for d = 64, the
+/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block: the first for d = 64, the
 /// second for d = 128. Four warps are the producer's and the writer's, four are a consumer.
 inline constexpr GradientTiles built[] = {{128, 128, 12}, {128, 64, 12}};
 

@@ -14,7 +14,7 @@ struct Tiles {
 
 /// Sizes of a backward kernel: the rows that a block owns, those of a tile that passes by, and the warps of a block.
 struct GradientTiles {
-  int owned = 0, passing = 0, warps = 0;
+  int Bc = 0, Br = 0, warps = 0;
   friend bool operator==(const GradientTiles&, const GradientTiles&) = default;
 };
 

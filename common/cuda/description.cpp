@@ -231,7 +231,7 @@ json stage_json(const Description& stage, const Arguments& call) {
 //      64, "default": true, "Br": 128, "Bc": 64, "warps": 4, "shared_bytes": …, "keys_per_step": 32}], "variants":
 //      [{"number": "kernel", "value": 1, … as a stage}]}],
 //    "operations": ["forward", …]}
-// A tile's "d" is null where any will do; its names are "owned", "passing", "warps" in a backward pass.
+// A tile's "d" is null where any will do; its names are "Bc", "Br", "warps" in a backward pass.
 void describe(const Arguments& call) {
   json document{{"stages", json::array()}, {"operations", json::array()}};
   for (const StageOperations& stage : stages()) document["stages"].push_back(stage_json(stage.description, call));

@@ -93,7 +93,7 @@ inline Sizes sizes_of(const Tiles& tiles) {
   return {tiles.Br, tiles.Bc, tiles.warps};
 }
 inline Sizes sizes_of(const GradientTiles& tiles) {
-  return {tiles.owned, tiles.passing, tiles.warps};
+  return {tiles.Bc, tiles.Br, tiles.warps};
 }
 
 template <class Element>
@@ -143,7 +143,7 @@ Description description_of(const BackwardStage<Element>& stage) {
   Description description = common_description<GradientTiles>(stage);
   description.pass = description.operation = "backward";
   description.element = element_of<Element>;
-  description.size_names = {"owned", "passing", "warps"};
+  description.size_names = {"Bc", "Br", "warps"};
   description.float_gradients = stage.launch_to_float != nullptr;
   return description;
 }
@@ -221,7 +221,7 @@ void run_backward(const Described<BackwardStage<Element>>& stage, const Argument
   if (kernels.*launch == nullptr)
     throw std::invalid_argument("float_gradients = 1: these kernels write gradients as they read; allowed is 0");
   GradientTensors<Element, Gradient> tensors(call);
-  tensors.count_tiles(call.shape(), tiles.passing, tiles.passing);
+  tensors.count_tiles(call.shape(), tiles.Br, tiles.Br);
   const ExtraMemory extra(kernels.extra, call.setting());
   (kernels.*launch)(backward_call<Element, Gradient>(call, tensors), tiles, extra);
   tensors.download(call);

@@ -61,10 +61,10 @@ __global__ void __launch_bounds__(threads) scores(const half* __restrict__ Q,  /
                                                   float* __restrict__ S,       // (heads, Nq, stride)
                                                   Sizes sizes, float scale) {
   auto& smem = dynamic_shared<ScoresShared<d>>();
-  const std::int64_t key_tiles = blocks_of(sizes.Nk, tile), query_tiles = blocks_of(sizes.Nq, tile);
-  const std::int64_t first_key = blockIdx.x % key_tiles * tile;
-  const std::int64_t first_query = blockIdx.x / key_tiles % query_tiles * tile;
-  const std::int64_t head = blockIdx.x / key_tiles / query_tiles;
+  const std::int64_t kv_tiles = blocks_of(sizes.Nk, tile), q_tiles = blocks_of(sizes.Nq, tile);
+  const std::int64_t first_key = blockIdx.x % kv_tiles * tile;
+  const std::int64_t first_query = blockIdx.x / kv_tiles % q_tiles * tile;
+  const std::int64_t head = blockIdx.x / kv_tiles / q_tiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first_row = 16 * warp;
 
   load_tile<d>(smem.Q, Q + (head * sizes.Nq + first_query) * d, d, sizes.Nq - first_query, d);
@@ -190,8 +190,8 @@ __global__ void __launch_bounds__(threads) output(const half* __restrict__ P,  /
                                                   half* __restrict__ O,        // (heads, Nq, d)
                                                   Sizes sizes) {
   auto& smem = dynamic_shared<OutputShared<d>>();
-  const std::int64_t query_tiles = blocks_of(sizes.Nq, tile);
-  const std::int64_t first_query = blockIdx.x % query_tiles * tile, head = blockIdx.x / query_tiles;
+  const std::int64_t q_tiles = blocks_of(sizes.Nq, tile);
+  const std::int64_t first_query = blockIdx.x % q_tiles * tile, head = blockIdx.x / q_tiles;
   const std::int64_t first_row = head * sizes.Nq + first_query, rows = sizes.Nq - first_query;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_row = 16 * warp;
 
@@ -239,10 +239,10 @@ template <int d>
 void start(const workbook::cuda::ForwardCall<half>& call, float* S, half* P) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const Sizes sizes{Nq, Nk, score_stride(Nk), call.causal()};
-  const std::int64_t heads = B * H, query_tiles = blocks_of(Nq, tile), key_tiles = blocks_of(Nk, tile);
+  const std::int64_t heads = B * H, q_tiles = blocks_of(Nq, tile), kv_tiles = blocks_of(Nk, tile);
   using workbook::cuda::launch, workbook::cuda::grid_of;
-  launch(scores<d>, grid_of(heads * query_tiles * key_tiles, "B·H·⌈Nq/64⌉·⌈Nk/64⌉"), dim3(threads),
-         sizeof(ScoresShared<d>), call.Q, call.K, S, sizes, call.scale);
+  launch(scores<d>, grid_of(heads * q_tiles * kv_tiles, "B·H·⌈Nq/64⌉·⌈Nk/64⌉"), dim3(threads), sizeof(ScoresShared<d>),
+         call.Q, call.K, S, sizes, call.scale);
   const auto start_softmax = [&, rows = heads * Nq]<int count>(std::integral_constant<int, count>) {
     launch(softmax<count>, grid_of(rows, "B·H·Nq"), dim3(threads), sizeof(Row<count>), S, P, call.lse, sizes.stride);
   };
@@ -251,8 +251,8 @@ void start(const workbook::cuda::ForwardCall<half>& call, float* S, half* P) {
   } else {
     start_softmax(std::integral_constant<int, 15360>());  // 60 KB, which a block of every GPU may have
   }
-  launch(output<d>, grid_of(heads * query_tiles, "B·H·⌈Nq/64⌉"), dim3(threads), sizeof(OutputShared<d>), P, call.V,
-         call.O, sizes);
+  launch(output<d>, grid_of(heads * q_tiles, "B·H·⌈Nq/64⌉"), dim3(threads), sizeof(OutputShared<d>), P, call.V, call.O,
+         sizes);
 }
 
 }  // namespace

@@ -15,15 +15,15 @@ struct Work {
   int rows;
 };
 
-/// What warp number `warp` of block number `block` works on, where each head has query_tiles tiles of Br queries.
+/// What warp number `warp` of block number `block` works on, where each head has q_tiles tiles of Br queries.
 template <int Br>
-__device__ Work work_of(int block, int warp, int query_tiles, std::int64_t Nq) {
-  // TODO(4.1) Blocks 0 to query_tiles - 1 have head 0's tiles of queries, the next ones head 1's. Of a tile each warp
+__device__ Work work_of(int block, int warp, int q_tiles, std::int64_t Nq) {
+  // TODO(4.1) Blocks 0 to q_tiles - 1 have head 0's tiles of queries, the next ones head 1's. Of a tile each warp
   // has warp_rows rows for itself, as far as they exist (about 3 lines).
   // BEGIN 4.1
-  const std::int64_t first_query = std::int64_t(block % query_tiles) * Br + warp_rows * warp;
+  const std::int64_t first_query = std::int64_t(block % q_tiles) * Br + warp_rows * warp;
   const std::int64_t rows = min(std::int64_t(warp_rows), Nq - first_query);
-  return {block / query_tiles, first_query, int(rows)};
+  return {block / q_tiles, first_query, int(rows)};
   // END 4.1
 }
 

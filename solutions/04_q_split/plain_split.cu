@@ -50,11 +50,11 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
     attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
               const Element* __restrict__ V, Element* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
               float* __restrict__ lse,                                       // (heads, Nq)
-              std::int64_t Nq, std::int64_t Nk, int query_tiles, float scale) {
+              std::int64_t Nq, std::int64_t Nk, int q_tiles, float scale) {
   auto& smem = dynamic_shared<Shared<d, Br, Bc, warps>>();
   constexpr int threads = warp_size * warps;
   const int thread = threadIdx.x, warp = thread / warp_size, lane = thread % warp_size;
-  const auto [head, first_query, rows] = work_of<Br>(blockIdx.x, warp, query_tiles, Nq);
+  const auto [head, first_query, rows] = work_of<Br>(blockIdx.x, warp, q_tiles, Nq);
   const std::int64_t first_row = head * Nq + first_query;  // of this warp
   auto& own = smem.own[warp];
   K += head * Nk * d, V += head * Nk * d;
@@ -87,11 +87,11 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
 template <int d, int Br, int Bc, int warps>
 void start(const ForwardCall<Element>& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = (Nq + Br - 1) / Br;
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  const std::int64_t q_tiles = (Nq + Br - 1) / Br;
+  const dim3 grid = workbook::cuda::grid_of(q_tiles * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(warp_size * warps), sizeof(Shared<d, Br, Bc, warps>),
-                         call.Q, call.K, call.V, call.O, call.lse, Nq, Nk, query_tiles, call.scale * log2_e);
+                         call.Q, call.K, call.V, call.O, call.lse, Nq, Nk, q_tiles, call.scale * log2_e);
 }
 
 }  // namespace

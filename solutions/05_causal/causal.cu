@@ -36,17 +36,17 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
     attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
               const Element* __restrict__ V, Element* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
               float* __restrict__ lse,                                       // (heads, Nq)
-              Sizes sizes, int heads, int query_tiles, float scale) {
+              Sizes sizes, int heads, int q_tiles, float scale) {
   auto& smem = dynamic_shared<Shared<d, Br, Bc, warps>>();
   constexpr int threads = warp_size * warps;
   const int thread = threadIdx.x, warp = thread / warp_size, lane = thread % warp_size;
-  const auto [head, query_tile] = work_of(blockIdx.x, heads, query_tiles);
-  const std::int64_t first_query = std::int64_t(query_tile) * Br + warp_rows * warp;  // of this warp
+  const auto [head, q_tile] = work_of(blockIdx.x, heads, q_tiles);
+  const std::int64_t first_query = std::int64_t(q_tile) * Br + warp_rows * warp;  // of this warp
   const std::int64_t first_row = head * sizes.Nq + first_query, query = first_query + lane;
   const int rows = min(std::int64_t(warp_rows), sizes.Nq - first_query);  // none if negative
   auto& own = smem.own[warp];
   K += head * sizes.Nk * d, V += head * sizes.Nk * d;
-  const int tiles = key_tiles<Br, Bc>(std::int64_t(query_tile) * Br, sizes);
+  const int tiles = kv_tiles<Br, Bc>(std::int64_t(q_tile) * Br, sizes);
   [[maybe_unused]] const auto copy = [&](Element(&places)[copies<d>][Bc][d + pad_half], const Element* source, int j) {
     copy_tile<threads>(places[j % copies<d>], source, min(std::int64_t(Bc), sizes.Nk - std::int64_t(j) * Bc), thread);
   };
@@ -104,12 +104,12 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
 template <int d, int Br, int Bc, int warps>
 void start(const ForwardCall<Element>& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = (Nq + Br - 1) / Br;
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  const std::int64_t q_tiles = (Nq + Br - 1) / Br;
+  const dim3 grid = workbook::cuda::grid_of(q_tiles * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(warp_size * warps), sizeof(Shared<d, Br, Bc, warps>),
-                         call.Q, call.K, call.V, call.O, call.lse, Sizes{Nq, Nk, call.causal()}, int(B * H),
-                         query_tiles, call.scale * log2_e);
+                         call.Q, call.K, call.V, call.O, call.lse, Sizes{Nq, Nk, call.causal()}, int(B * H), q_tiles,
+                         call.scale * log2_e);
 }
 
 }  // namespace

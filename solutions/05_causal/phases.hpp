@@ -21,7 +21,7 @@ struct Sizes {
 
 /// How many tiles of Bc keys, from the first on, the queries first_query to first_query + Br - 1 see.
 template <int Br, int Bc>
-__device__ int key_tiles(std::int64_t first_query, const Sizes& sizes) {
+__device__ int kv_tiles(std::int64_t first_query, const Sizes& sizes) {
   // TODO(5.1) The last of these queries sees most; without the mask all see all keys (about 3 lines).
   // BEGIN 5.1
   const std::int64_t last_query = min(first_query + Br, sizes.Nq) - 1;
@@ -32,15 +32,15 @@ __device__ int key_tiles(std::int64_t first_query, const Sizes& sizes) {
 
 /// What block number `block` does: a tile of queries of a head.
 struct Work {
-  int head, query_tile;
+  int head, q_tile;
 };
-__device__ Work work_of(int block, int heads, int query_tiles) {
+__device__ Work work_of(int block, int heads, int q_tiles) {
   // TODO(5.4) Blocks start in the order of their numbers. Long ones first, and heads_together heads at a time, whose
   // K and V then stay in L2 (about 3 lines).
   // BEGIN 5.4
-  const int first_head = block / (heads_together * query_tiles) * heads_together;
-  const int group = min(heads_together, heads - first_head), place = block - first_head * query_tiles;
-  return {first_head + place % group, query_tiles - 1 - place / group};
+  const int first_head = block / (heads_together * q_tiles) * heads_together;
+  const int group = min(heads_together, heads - first_head), place = block - first_head * q_tiles;
+  return {first_head + place % group, q_tiles - 1 - place / group};
   // END 5.4
 }
 

@@ -1,5 +1,5 @@
-// Chapter 6, what happens between the products: P and dS from S, dP and what each query brings, for one row block and
-// one column block. All kernels of the chapter use it.
+// Chapter 6, what happens between the products: P and dS from S, dP and what each query brings, for one Q tile and
+// one K/V tile. All kernels of the chapter use it.
 //
 // Source: Dao 2023, section 3.1.2, Algorithm 2.
 // Test it: ./workbook test 6.3
@@ -38,8 +38,8 @@ struct Mask {
 };
 
 /// Pᵀ and dSᵀ of 32 keys and 32 queries, rounded, to smem.P and smem.dS, where a row is a key. S and dP hold Sᵀ and dPᵀ
-/// of them, (32, 32), and are used up. The 32 keys begin at row first_key of the column block, the 32 queries at row
-/// first_query of the row block, and rows are what its queries bring. map says which key (row) and which query (column)
+/// of them, (32, 32), and are used up. The 32 keys begin at row first_key of the K/V tile, the 32 queries at row
+/// first_query of the Q tile, and rows are what its queries bring. map says which key (row) and which query (column)
 /// each element of a fragment belongs to.
 template <class Shared, int Br>
 __device__ __forceinline__ void P_and_dS_of_keys(Shared& smem, Accumulator (&S)[2][2], Accumulator (&dP)[2][2],
@@ -72,7 +72,7 @@ __device__ __forceinline__ void P_and_dS_of_keys(Shared& smem, Accumulator (&S)[
 }
 
 /// dS of 32 queries and 32 keys, rounded, to smem.dS, where a row is a query. S and dP, (32, 32), are used up. The
-/// queries begin at row first_query of the row block, the keys at row first_key of the column block. row[r] is what the
+/// queries begin at row first_query of the Q tile, the keys at row first_key of the K/V tile. row[r] is what the
 /// queries of a fragment's elements bring, 16 r further down.
 template <class Shared>
 __device__ __forceinline__ void dS_of_queries(Shared& smem, Accumulator (&S)[2][2], Accumulator (&dP)[2][2],

@@ -20,14 +20,14 @@
 #include "dQ_sum.hpp"
 #include "fragments.hpp"
 #include "layout.hpp"
-#include "rows_that_pass.hpp"
+#include "streamed_rows.hpp"
 
 namespace ch06 {
 namespace {
 
 using workbook::cuda::dynamic_shared, workbook::cuda::note;
 
-/// dK and dV, a thread block for each column block; the first ones, which the most queries see, go first. Where `fused`
+/// dK and dV, a thread block for each K/V tile; the first ones, which the most queries see, go first. Where `fused`
 /// is true, its part of dQ as well.
 template <class T, bool fused, class Gradient>
 __global__ void __launch_bounds__(T::threads, T::blocks)
@@ -41,16 +41,16 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
                   float* dQ_sum,                      // (heads, Nq rounded up to 16, d), in fragments; if fused
                   std::int64_t Nq, std::int64_t Nk, float scale, bool causal) {
   auto& smem = dynamic_shared<KeyShared<T>>();
-  const auto [head, tile] = place_of_block((Nk + T::owned - 1) / T::owned, causal);
-  const std::int64_t first_key = tile * T::owned, K_row = head * Nk + first_key;
-  const int keys = min(std::int64_t(T::owned), Nk - first_key);
-  Passing queries = rows_that_pass<T::passing>(true, first_key, keys, Nq, Nk, causal);
-  if (fused && keys < T::owned) queries.all_until = 0;  // for dQ, dS of keys that do not exist has to be 0
+  const auto [head, tile] = place_of_block((Nk + T::resident - 1) / T::resident, causal);
+  const std::int64_t first_key = tile * T::resident, K_row = head * Nk + first_key;
+  const int keys = min(std::int64_t(T::resident), Nk - first_key);
+  Streamed queries = streamed_rows<T::streamed>(true, first_key, keys, Nq, Nk, causal);
+  if (fused && keys < T::resident) queries.all_until = 0;  // for dQ, dS of keys that do not exist has to be 0
   Q += head * Nq * T::d, dO += head * Nq * T::d, rows += head * Nq;
 
-  load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (owned, d)
-  load_tile<T::threads>(smem.V, V + K_row * T::d, keys);  // (owned, d)
-  load_row_block(smem, 0, Q, dO, rows, queries.begin, Nq);
+  load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (resident, d)
+  load_tile<T::threads>(smem.V, V + K_row * T::d, keys);  // (resident, d)
+  load_q_tile(smem, 0, Q, dO, rows, queries.begin, Nq);
   __pipeline_commit();
   write_index<T::threads>(smem.index);
   __syncthreads();  // the index is there
@@ -61,19 +61,19 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   clear(dK_own), clear(dV_own);
 
   int stage = 0;
-  for (std::int64_t query = queries.begin; query < queries.end; query += T::passing, stage ^= 1) {
-    // TODO(6.7) Wait until this row block is there for all warps, and all have used the one before it. Start to copy
+  for (std::int64_t query = queries.begin; query < queries.end; query += T::streamed, stage ^= 1) {
+    // TODO(6.7) Wait until this Q tile is there for all warps, and all have used the one before it. Start to copy
     // the next one, if there is one, to the other place. Does this one need a mask? If it does, note it, and say which
     // pairs count: without the causal mask, all whose key exists. Form this warp's Sᵀ and dPᵀ, (32, 32), and from them
     // Pᵀ and dSᵀ. When the team has stored its own, add to this warp's columns of dV and dK (about 16 lines).
     // BEGIN 6.7
     __pipeline_wait_prior(0);
-    __syncthreads();  // this row block is there, and the last one has been used: the next may take its place
-    if (query + T::passing < queries.end) load_row_block(smem, stage ^ 1, Q, dO, rows, query + T::passing, Nq);
+    __syncthreads();  // this Q tile is there, and the last one has been used: the next may take its place
+    if (query + T::streamed < queries.end) load_q_tile(smem, stage ^ 1, Q, dO, rows, query + T::streamed, Nq);
     __pipeline_commit();
-    const bool masked = query < queries.all_from || query + T::passing > queries.all_until;
-    if (masked) note("masked tile", query / T::passing);
-    const int diagonal = masked && causal ? query + (Nk - Nq) - first_key : T::owned;
+    const bool masked = query < queries.all_from || query + T::streamed > queries.all_until;
+    if (masked) note("masked tile", query / T::streamed);
+    const int diagonal = masked && causal ? query + (Nk - Nq) - first_key : T::resident;
     Accumulator P[2][2], dS[2][2];
     multiply_transposed(P, left_rows(smem.K, own), smem.Q[stage], warp_rows * part);    // Sᵀ, (32, 32)
     multiply_transposed(dS, left_rows(smem.V, own), smem.dO[stage], warp_rows * part);  // dPᵀ, (32, 32)
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   write_gradient<T::d>(dV + (K_row + own) * T::d, keys - own, column, 1, dV_own, smem.P, own + 16 * part);
 }
 
-/// dQ, a thread block for each row block; the last ones, which see the most keys, go first.
+/// dQ, a thread block for each Q tile; the last ones, which see the most keys, go first.
 template <class T, class Gradient>
 __global__ void __launch_bounds__(T::threads, T::blocks)
     query_gradients(const Element* __restrict__ Q,      // (heads, Nq, d)
@@ -104,17 +104,17 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
                     Gradient* __restrict__ dQ,          // (heads, Nq, d)
                     std::int64_t Nq, std::int64_t Nk, float scale, bool causal) {
   auto& smem = dynamic_shared<QueryShared<T>>();
-  const std::int64_t tiles = (Nq + T::owned - 1) / T::owned;
+  const std::int64_t tiles = (Nq + T::resident - 1) / T::resident;
   const auto [head, tile] = place_of_block(tiles, causal);
-  const std::int64_t first_query = (tiles - 1 - tile) * T::owned, Q_row = head * Nq + first_query;
-  const int queries = min(std::int64_t(T::owned), Nq - first_query);
-  const Passing keys = rows_that_pass<T::passing>(false, first_query, queries, Nq, Nk, causal);
+  const std::int64_t first_query = (tiles - 1 - tile) * T::resident, Q_row = head * Nq + first_query;
+  const int queries = min(std::int64_t(T::resident), Nq - first_query);
+  const Streamed keys = streamed_rows<T::streamed>(false, first_query, queries, Nq, Nk, causal);
   K += head * Nk * T::d, V += head * Nk * T::d;
 
-  load_tile<T::threads>(smem.Q, Q + Q_row * T::d, queries);    // (owned, d)
-  load_tile<T::threads>(smem.dO, dO + Q_row * T::d, queries);  // (owned, d)
-  load_rows(smem.rows, rows + Q_row, queries);                 // (owned)
-  if (keys.begin < keys.end) load_column_block(smem, 0, K, V, keys.begin, Nk);
+  load_tile<T::threads>(smem.Q, Q + Q_row * T::d, queries);    // (resident, d)
+  load_tile<T::threads>(smem.dO, dO + Q_row * T::d, queries);  // (resident, d)
+  load_rows(smem.rows, rows + Q_row, queries);                 // (resident)
+  if (keys.begin < keys.end) load_kv_tile(smem, 0, K, V, keys.begin, Nk);
   __pipeline_commit();
   write_index<T::threads>(smem.index);
   __pipeline_wait_prior(0);
@@ -132,18 +132,18 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   clear(dQ_own);
 
   int stage = 0;
-  for (std::int64_t key = keys.begin; key < keys.end; key += T::passing, stage ^= 1) {
-    // TODO(6.8) The same with the roles exchanged: column blocks pass, the last of which may have fewer keys, and the
+  for (std::int64_t key = keys.begin; key < keys.end; key += T::streamed, stage ^= 1) {
+    // TODO(6.8) The same with the roles exchanged: K/V tiles pass, the last of which may have fewer keys, and the
     // left operands are Q_own and dO_own. Only dQ is added to (about 16 lines).
     // BEGIN 6.8
     __pipeline_wait_prior(0);
-    __syncthreads();  // this column block is there, and the last one has been used: the next may take its place
-    if (key + T::passing < keys.end) load_column_block(smem, stage ^ 1, K, V, key + T::passing, Nk);
+    __syncthreads();  // this K/V tile is there, and the last one has been used: the next may take its place
+    if (key + T::streamed < keys.end) load_kv_tile(smem, stage ^ 1, K, V, key + T::streamed, Nk);
     __pipeline_commit();
-    const bool masked = key < keys.all_from || key + T::passing > keys.all_until;
-    if (masked) note("masked tile", key / T::passing);
-    const int count = min(std::int64_t(T::passing), Nk - key);
-    const int diagonal = masked && causal ? first_query + (Nk - Nq) - key : T::passing;
+    const bool masked = key < keys.all_from || key + T::streamed > keys.all_until;
+    if (masked) note("masked tile", key / T::streamed);
+    const int count = min(std::int64_t(T::streamed), Nk - key);
+    const int diagonal = masked && causal ? first_query + (Nk - Nq) - key : T::streamed;
     Accumulator S[2][2], dS[2][2];
     multiply_transposed(S, Q_own, smem.K[stage], warp_rows * part);    // S, (32, 32)
     multiply_transposed(dS, dO_own, smem.V[stage], warp_rows * part);  // dP, (32, 32)
@@ -159,14 +159,14 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 template <class T, bool fused, class Gradient>
 void start_keys(const BackwardCall<Element, Gradient>& call, const QueryRow* rows, float* dQ_sum) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  workbook::cuda::launch(key_gradients<T, fused, Gradient>, blocks(B * H, Nk, T::owned), dim3(T::threads),
+  workbook::cuda::launch(key_gradients<T, fused, Gradient>, blocks(B * H, Nk, T::resident), dim3(T::threads),
                          sizeof(KeyShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dK, call.dV, dQ_sum, Nq, Nk,
                          call.scale, call.causal());
 }
 template <class T, class Gradient>
 void start_queries(const BackwardCall<Element, Gradient>& call, const QueryRow* rows) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  workbook::cuda::launch(query_gradients<T, Gradient>, blocks(B * H, Nq, T::owned), dim3(T::threads),
+  workbook::cuda::launch(query_gradients<T, Gradient>, blocks(B * H, Nq, T::resident), dim3(T::threads),
                          sizeof(QueryShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dQ, Nq, Nk, call.scale,
                          call.causal());
 }
@@ -216,8 +216,8 @@ void run_atomic(const BackwardCall<Element, Gradient>& call, float2* rows, float
 template <>
 void backward(const BackwardCall<Element>& call, float2* rows, const GradientTiles& tiles) {
   if (!with_plan(call.shape.d, tiles, [&](auto plan) { start<decltype(plan)>(call, rows); }))
-    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
-                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
+    throw std::invalid_argument("Bc, Br, warps = " + std::to_string(tiles.Bc) + ", " + std::to_string(tiles.Br) + ", " +
+                                std::to_string(tiles.warps) + " is not built");
 }
 template <>
 void backward_to_float(const BackwardCall<Element, float>& call, float2* rows) {

@@ -22,7 +22,7 @@ __device__ __forceinline__ float* place(float* dQ_sum, std::int64_t rows_16, int
   return dQ_sum + (rows_16 * (d / 16) + columns_16) * 256 + threadIdx.x % lanes;
 }
 
-/// dQ += dS K of a column block for the row block that begins with this query of a head, Nq queries long: (Br, Bc),
+/// dQ += dS K of a K/V tile for the Q tile that begins with this query of a head, Nq queries long: (Br, Bc),
 /// (Bc, d) -> (Br, d). dSᵀ is what lies in shared memory, and each warp has 16 columns.
 template <int d, int Bc, int dS_padded>
 __device__ __forceinline__ void add_dQ(const Element (&dS)[Bc][dS_padded], const Element (&K)[Bc][d + pad],

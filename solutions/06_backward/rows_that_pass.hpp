@@ -13,14 +13,14 @@ namespace {
 
 /// The rows that pass by a block: [begin, end), in tiles from `begin` on. A tile within [all_from, all_until) needs no
 /// mask: every pair of it counts.
-struct Passing {
+struct Streamed {
   std::int64_t begin, end, all_from, all_until;
 };
 
 /// The queries that pass by `count` keys from `first` on, or the keys that pass by `count` queries. Query i sees key j
 /// if j <= i + (Nk - Nq), or always where causal is false. Queries that do not exist need no mask, keys do.
 template <int tile>
-__device__ __forceinline__ Passing rows_that_pass(bool owns_keys, std::int64_t first, int count, std::int64_t Nq,
+__device__ __forceinline__ Streamed streamed_rows(bool owns_keys, std::int64_t first, int count, std::int64_t Nq,
                                                   std::int64_t Nk, bool causal) {
   // TODO(6.6) Queries pass from the tile of the first that sees the first key; from the first that sees the last
   // key on, no mask is needed. Keys pass until the last that the last query sees; up to the last that the first

@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(lanes)
                float* __restrict__ lse,                                 // (heads, Nq)
                std::int64_t Nq, std::int64_t Nk, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<LabShared>();
-  const std::int64_t query_tiles = (Nq + lanes - 1) / lanes, head = blockIdx.x / query_tiles;
-  const std::int64_t query = blockIdx.x % query_tiles * lanes + threadIdx.x;
+  const std::int64_t q_tiles = (Nq + lanes - 1) / lanes, head = blockIdx.x / q_tiles;
+  const std::int64_t query = blockIdx.x % q_tiles * lanes + threadIdx.x;
   const bool exists = query < Nq;
   Q += (head * Nq + query) * d, O += (head * Nq + query) * d, K += head * Nk * d, V += head * Nk * d;
   const int tiles = int((Nk + Bc - 1) / Bc);

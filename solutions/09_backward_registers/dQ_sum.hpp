@@ -1,5 +1,5 @@
-// Chapter 9: a row block's dQ, which every column block has a part of: how the parts are added up in device memory, in
-// any order or by turns, and how they become dQ.
+// Chapter 9: a Q tile's dQ, which every K/V tile has a part of: how the parts are added up in device memory, in
+// any order or by semaphores, and how they become dQ.
 //
 // Source: Dao 2023 (FlashAttention-2), Algorithm 2 and section 3.2 ("we use atomic adds to communicate between
 // different thread blocks"). Test it: ./workbook test 9.7
@@ -10,7 +10,7 @@
 namespace ch09 {
 namespace {
 
-/// The rows of a head in dQ_sum and in what the queries bring: Nq, filled up to whole row blocks of any size.
+/// The rows of a head in dQ_sum and in what the queries bring: Nq, filled up to whole Q tiles of any size.
 __host__ __device__ __forceinline__ int padded(int Nq) {
   return (Nq + 63) / 64 * 64;
 }
@@ -20,7 +20,7 @@ __host__ __device__ __forceinline__ int padded(int Nq) {
 // fills one line of 128 bytes: of each element of a part the 32 lanes side by side, the part's four elements one after
 // the other.
 //
-// And a warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the row block on.
+// And a warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the Q tile on.
 // In smem.dS[place] a row is a key: a left operand (16, 16) is a part of it, transposed.
 //
 // TODO(9.7) The place. Then, for each 16 keys, both row tiles of dS once by ldmatrix_x4_trans, each 16 columns of K
@@ -58,19 +58,19 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem
 }
 // END 9.7
 
-/// Whose turn it is to add to a warp's part of a row block: the number that `place` holds, which is `number` when this
-/// warp's has come. Without turns there is nothing to know.
-template <bool in_turns>
-struct Turn {};
+/// Whose turn it is to add to a warp's part of a Q tile: the number that `place` holds, which is `number` when this
+/// warp's has come. Without semaphores there is nothing to know.
+template <bool deterministic>
+struct Semaphore {};
 template <>
-struct Turn<true> {
-  int* place;
-  int number;
+struct Semaphore<true> {
+  int* counter;
+  int turn;
 };
 
 /// The number at a turn's place, from device memory: `volatile` keeps the compiler from reading it once and for all.
-__device__ __forceinline__ int look(const Turn<true>& turn) {
-  return *static_cast<volatile int*>(turn.place);
+__device__ __forceinline__ int read_counter(const Semaphore<true>& semaphore) {
+  return *static_cast<volatile int*>(semaphore.counter);
 }
 
 // A warp waits until its turn has come: then what the warps before have added is there. `seen` is what the place held a
@@ -80,45 +80,46 @@ __device__ __forceinline__ int look(const Turn<true>& turn) {
 //
 // TODO(9.8) The first lane looks again until the place holds this warp's number, and the others wait for it. At the end
 // of the turn one lane adds 1 (about 8 lines).
-// STUB: __device__ __forceinline__ void wait_for(const Turn<true>& turn, int seen) {
+// STUB: __device__ __forceinline__ void wait_for(const Semaphore<true>& semaphore, int seen) {
 // STUB:   WORKBOOK_TODO(9.8);
 // STUB: }
-// STUB: __device__ __forceinline__ void end_turn(const Turn<true>& turn) {
+// STUB: __device__ __forceinline__ void release(const Semaphore<true>& semaphore) {
 // STUB:   WORKBOOK_TODO(9.8);
 // STUB: }
 // BEGIN 9.8
-__device__ __forceinline__ void wait_for(const Turn<true>& turn, int seen) {
+__device__ __forceinline__ void wait_for(const Semaphore<true>& semaphore, int seen) {
   if (threadIdx.x % 32 == 0) {
-    while (seen != turn.number) seen = look(turn);
+    while (seen != semaphore.turn) seen = read_counter(semaphore);
     __threadfence();  // the additions of this turn come after those that the number stands for
   }
   __syncwarp();  // no lane adds before the turn has come
 }
-__device__ __forceinline__ void end_turn(const Turn<true>& turn) {
+__device__ __forceinline__ void release(const Semaphore<true>& semaphore) {
   __threadfence();  // this lane's additions come before the next number
   __syncwarp();     // and so do those of all lanes
-  if (threadIdx.x % 32 == 0) atomicAdd(turn.place, 1);
+  if (threadIdx.x % 32 == 0) atomicAdd(semaphore.counter, 1);
 }
 // END 9.8
 
 /// dQ += dS K: (Br, Bc), (Bc, d) -> (Br, d), of which each warp has 32 rows and T::dQ_columns columns. dSᵀ lies in
-/// smem.dS[place]. dQ_sum: the sums of this row block.
-template <class T, bool in_turns>
-__device__ __forceinline__ void add_dQ(float* dQ_sum, Shared<T>& smem, int place, const Turn<in_turns>& turn) {
+/// smem.dS[place]. dQ_sum: the sums of this Q tile.
+template <class T, bool deterministic>
+__device__ __forceinline__ void add_dQ(float* dQ_sum, Shared<T>& smem, int place,
+                                       const Semaphore<deterministic>& semaphore) {
   constexpr int parts = T::dQ_columns / 8, row_groups = T::Br / 32;
   const int warp = threadIdx.x / 32, row = warp % row_groups * 32, column = warp / row_groups * T::dQ_columns;
   [[maybe_unused]] int seen = 0;
-  if constexpr (in_turns) seen = look(turn);  // the answer comes while the product is formed
+  if constexpr (deterministic) seen = read_counter(semaphore);  // the answer comes while the product is formed
   Result<parts> dQ;
   multiply_dS_K<parts>(dQ, smem, place, row, column);
-  if constexpr (in_turns) wait_for(turn, seen);
+  if constexpr (deterministic) wait_for(semaphore, seen);
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
     for (int j = 0; j < parts; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) atomicAdd(place_in_sum<T::d>(dQ_sum, row / 16 + i, column / 8 + j, e), dQ[i][j][e]);
-  if constexpr (in_turns) end_turn(turn);
+  if constexpr (deterministic) release(semaphore);
 }
 
 /// dQ = scale·dQ_sum, a warp for each part (16, 8).

@@ -43,7 +43,7 @@ struct Consumer {
   }
   /// Nor Q and its number. A lane has read that, not the tensor cores for all of them: hence __syncwarp.
   __device__ __forceinline__ void leave_Q() {
-    if constexpr (T::stays) {
+    if constexpr (T::persistent) {
       __syncwarp();
       if (elect_sync()) mbarrier_arrive(smem.Q_empty);
     }

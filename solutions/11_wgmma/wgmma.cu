@@ -54,29 +54,29 @@ __device__ __forceinline__ void consume_in_order(Consumer<T>& own) {
 // TODO(11.8) Three functions of the consumer with this number: what it does before the first turn, at the beginning and
 // at the end of a turn (about 9 lines).
 // STUB: template <class T>
-// STUB: __device__ __forceinline__ void open_turns(int number) {
+// STUB: __device__ __forceinline__ void ping_pong_start(int number) {
 // STUB:   WORKBOOK_TODO(11.8);
 // STUB: }
 // STUB: template <class T>
-// STUB: __device__ __forceinline__ void wait_turn(int number) {
+// STUB: __device__ __forceinline__ void ping_pong_wait(int number) {
 // STUB:   WORKBOOK_TODO(11.8);
 // STUB: }
 // STUB: template <class T>
-// STUB: __device__ __forceinline__ void pass_turn(int number) {
+// STUB: __device__ __forceinline__ void ping_pong_pass(int number) {
 // STUB:   WORKBOOK_TODO(11.8);
 // STUB: }
 // BEGIN 11.8
 template <class T>
-__device__ __forceinline__ void wait_turn(int number) {
+__device__ __forceinline__ void ping_pong_wait(int number) {
   barrier_sync(1 + number, 256);
 }
 template <class T>
-__device__ __forceinline__ void pass_turn(int number) {
+__device__ __forceinline__ void ping_pong_pass(int number) {
   barrier_arrive(1 + (number + 1) % T::consumers, 256);
 }
 template <class T>
-__device__ __forceinline__ void open_turns(int number) {
-  if (number == T::consumers - 1) pass_turn<T>(number);
+__device__ __forceinline__ void ping_pong_start(int number) {
+  if (number == T::consumers - 1) ping_pong_pass<T>(number);
 }
 // END 11.8
 
@@ -84,11 +84,11 @@ __device__ __forceinline__ void open_turns(int number) {
 template <class T>
 __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   // A turn, in those steps that have turns: what is issued in it is not mixed with other consumers' products.
-  [[maybe_unused]] const auto begin_turn = [&] {
-    if constexpr (T::in_turn) wait_turn<T>(own.number);
+  [[maybe_unused]] const auto begin_issue = [&] {
+    if constexpr (T::ping_pong) ping_pong_wait<T>(own.number);
   };
-  [[maybe_unused]] const auto end_turn = [&] {
-    if constexpr (T::in_turn) pass_turn<T>(own.number);
+  [[maybe_unused]] const auto end_issue = [&] {
+    if constexpr (T::ping_pong) ping_pong_pass<T>(own.number);
   };
   // The block's last rows may see tiles that this consumer's 64 rows do not: it passes over them, in its turn. It waits
   // for each of them all the same, since a parity tells a barrier's phase from the one before, not from the one before
@@ -99,8 +99,8 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
     own.leave_K();
     own.wait_V();
     own.leave_V();
-    begin_turn();
-    end_turn();
+    begin_issue();
+    end_issue();
   }
   // TODO(11.7) Both products in the loop are issued in one turn: S = Q K_jᵀ, and O += P V_{j+1} of the tile before. The
   // softmax of tile j runs beside the latter. The first S and the last O += P V stand alone, the S in a turn of its
@@ -108,9 +108,9 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   // turn (about 28 lines).
   // BEGIN 11.7
   own.wait_K();
-  begin_turn();
+  begin_issue();
   own.start_S();
-  end_turn();
+  end_issue();
   wgmma_wait_group<0>(own.S);
   own.leave_K();
   own.softmax(own.tiles - 1);
@@ -118,12 +118,12 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   if (T::K_before_O && own.tiles > 1) own.wait_K();
   for (int j = own.tiles - 2; j >= 0; --j) {
     if (!T::K_before_O) own.wait_K();
-    begin_turn();
+    begin_issue();
     own.start_S();
     rescale_O(own.O, own.rescale, j + 1);
     own.wait_V();
     own.start_O();
-    end_turn();
+    end_issue();
     wgmma_wait_group<1>(own.S);  // S is there, O not yet
     own.leave_K();
     own.softmax(j);  // beside O += P V
@@ -156,12 +156,13 @@ __global__ void __launch_bounds__(T::threads, 1)
   } else {
     setmaxnreg_inc<T::consumer_registers>();
     Consumer<T> own(smem, call, group - 1);
-    if constexpr (T::in_turn) open_turns<T>(own.number);
+    if constexpr (T::ping_pong) ping_pong_start<T>(own.number);
     for (int round = 0;; ++round) {
       mbarrier_wait_parity(smem.Q_full, round % 2);
       __syncwarp();  // the compiler sees: no lane is elsewhere, and what follows is the same for the warp
-      const int number = T::stays ? __shfl_sync(all_lanes, threadIdx.x % 32 == 0 ? smem.number : 0, 0) : blockIdx.x;
-      if (number == call.heads * call.query_tiles) break;
+      const int number =
+          T::persistent ? __shfl_sync(all_lanes, threadIdx.x % 32 == 0 ? smem.number : 0, 0) : blockIdx.x;
+      if (number == call.heads * call.q_tiles) break;
       const Work<T> work(call, number);
       own.begin(work);
       if constexpr (T::overlapped)
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(T::threads, 1)
         consume_in_order(own);
       write_output<T>(smem.place_of_O(own.number), O, call, own.O, own.m, own.l, work.head, own.first_query,
                       own.number);
-      if constexpr (!T::stays) break;
+      if constexpr (!T::persistent) break;
     }
     if (threadIdx.x % 128 == 0)
       cp_async_bulk_wait_group_read<0>();  // a block's shared memory ends with its last thread
@@ -180,14 +181,13 @@ __global__ void __launch_bounds__(T::threads, 1)
 template <class T>
 void start(const ForwardCall<Element>& call, int* taken, int most_blocks) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  const std::int64_t heads = B * H, query_tiles = (Nq + T::Br - 1) / T::Br;
-  dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
-  if constexpr (T::stays) grid.x = std::min(int(grid.x), most_blocks);
+  const std::int64_t heads = B * H, q_tiles = (Nq + T::Br - 1) / T::Br;
+  dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
+  if constexpr (T::persistent) grid.x = std::min(int(grid.x), most_blocks);
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)). With a scale of 0 all S·scale are 0, as with
   // the least that is more.
   const float scale = std::max(std::abs(call.scale) * log2_e, std::numeric_limits<float>::min());
-  const Call numbers{call.lse,         taken, int(Nq),       int(Nk),       int(heads),
-                     int(query_tiles), scale, call.causal(), call.scale < 0};
+  const Call numbers{call.lse, taken, int(Nq), int(Nk), int(heads), int(q_tiles), scale, call.causal(), call.scale < 0};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
                          map_of<T::d>(call.Q, heads, Nq, 64), map_of<T::d>(call.K, heads, Nk, T::Bc),
                          map_of<T::d>(call.V, heads, Nk, T::Bc), map_of<T::d>(call.O, heads, Nq, 64), numbers);

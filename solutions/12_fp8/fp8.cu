@@ -83,37 +83,37 @@ struct Consumer {
 
 /// Ping-pong: a consumer issues its products when it is its turn, and passes the turn on, as in chapter 11.
 template <class T>
-__device__ __forceinline__ void wait_turn(int number) {
+__device__ __forceinline__ void ping_pong_wait(int number) {
   barrier_sync(1 + number, 256);
 }
 template <class T>
-__device__ __forceinline__ void pass_turn(int number) {
+__device__ __forceinline__ void ping_pong_pass(int number) {
   barrier_arrive(1 + (number + 1) % T::consumers, 256);
 }
 
 /// Algorithm 2: S of the next tile is issued before P V of this one, and the softmax runs beside that.
 template <class T>
 __device__ __forceinline__ void consume(Consumer<T>& own) {
-  if (own.number == T::consumers - 1) pass_turn<T>(own.number);  // nobody else opens the turns
+  if (own.number == T::consumers - 1) ping_pong_pass<T>(own.number);  // nobody else opens the turns
   // TODO(12.7) Chapter 11's loop (11.7), in which the wait for the next K always stands before the wait for P V. What
   // is new: no product adds to O. The part of tile j + 1 is added when its product is complete, with the factor that
   // softmax(j + 1) has left in own.rescale; and by then softmax(j) has written the next one there (about 28 lines).
   // BEGIN 12.7
   own.wait_K();
-  wait_turn<T>(own.number);
+  ping_pong_wait<T>(own.number);
   own.start_S(own.tiles - 1);
-  pass_turn<T>(own.number);
+  ping_pong_pass<T>(own.number);
   wgmma_wait_group<0>(own.S);
   own.leave_K();
   own.softmax(own.tiles - 1);
   round_P(own.P, own.S);
   if (own.tiles > 1) own.wait_K();
   for (int j = own.tiles - 2; j >= 0; --j) {
-    wait_turn<T>(own.number);
+    ping_pong_wait<T>(own.number);
     own.start_S(j);
     own.wait_V();
     own.start_part();
-    pass_turn<T>(own.number);
+    ping_pong_pass<T>(own.number);
     wgmma_wait_group<1>(own.S);  // S is there, the part of tile j + 1 not yet
     own.leave_K();
     const float rescale[2] = {own.rescale[0], own.rescale[1]};  // of tile j + 1
@@ -178,12 +178,12 @@ template <class T>
 void start(const ForwardCall<half>& call, const Rounded& Q, const Rounded& K, const Rounded& V, bool rotated) {
   constexpr int d = T::d;
   const std::int64_t heads = call.shape.B * call.shape.H, Nq = call.shape.Nq, Nk = call.shape.Nk;
-  const std::int64_t query_tiles = (Nq + T::Br - 1) / T::Br, query_blocks = blocks_of(Nq), key_blocks = blocks_of(Nk);
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  const std::int64_t q_tiles = (Nq + T::Br - 1) / T::Br, query_blocks = blocks_of(Nq), key_blocks = blocks_of(Nk);
+  const dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
   // Rotated scores are d times as large. The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   const float scale = call.scale * log2_e / (rotated ? d : 1);
-  const Call numbers{call.lse,   Q.scales,         K.scales,          V.scales,        int(Nq), int(Nk),
-                     int(heads), int(query_tiles), int(query_blocks), int(key_blocks), scale,   call.causal()};
+  const Call numbers{call.lse,   Q.scales,     K.scales,          V.scales,        int(Nq), int(Nk),
+                     int(heads), int(q_tiles), int(query_blocks), int(key_blocks), scale,   call.causal()};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
                          map_of<64, d>(Q.codes, heads, Nq, d), map_of<T::Bc, d>(K.codes, heads, Nk, d),
                          map_of<d, T::Bc>(V.codes, heads, d, key_blocks * block_rows), map_of_O<d>(call.O, heads, Nq),

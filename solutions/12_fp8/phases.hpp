@@ -53,7 +53,7 @@ struct Kernel {
 struct Call {
   float* lse;                                   // (heads, Nq)
   const float *Q_scales, *K_scales, *V_scales;  // (heads, query_blocks), (heads, key_blocks) twice
-  int Nq, Nk, heads, query_tiles, query_blocks, key_blocks;
+  int Nq, Nk, heads, q_tiles, query_blocks, key_blocks;
   float scale;  // holds log2(e)
   bool causal;
 };
@@ -67,11 +67,11 @@ struct Work {
   static constexpr int heads_at_once = 4;
   int head, first_query, tiles;
   __device__ explicit Work(const Call& call) {
-    const int first_head = blockIdx.x / (heads_at_once * call.query_tiles) * heads_at_once;
+    const int first_head = blockIdx.x / (heads_at_once * call.q_tiles) * heads_at_once;
     const int heads = min(heads_at_once, call.heads - first_head);
-    const int number = blockIdx.x - first_head * call.query_tiles;
+    const int number = blockIdx.x - first_head * call.q_tiles;
     head = first_head + number % heads;
-    first_query = (call.query_tiles - 1 - number / heads) * T::Br;
+    first_query = (call.q_tiles - 1 - number / heads) * T::Br;
     const int seen = call.causal ? min(call.Nq, first_query + T::Br) + call.Nk - call.Nq : call.Nk;
     tiles = max(1, (seen + T::Bc - 1) / T::Bc);  // if it sees no key, one tile, all of it masked
   }

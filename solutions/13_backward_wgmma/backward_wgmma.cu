@@ -24,7 +24,7 @@ using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc;
 template <class T>
 __device__ __forceinline__ void consume_in_order(Consumer<T>& own) {
   constexpr int all = T::Br / 16;
-  // TODO(13.8) For each row block i of work.count, numbered from 0: Sᵀ and dPᵀ; P, then dS; dV, dK; dQ, and its
+  // TODO(13.8) For each Q tile i of work.count, numbered from 0: Sᵀ and dPᵀ; P, then dS; dV, dK; dQ, and its
   // hand-over. Wait for a tile before a product or load_… reads it and for a product before its registers are touched;
   // leave the stage when it has been read for the last time. Between dS and dQ both consumers meet, when dS has been
   // shown to the tensor cores: barrier dS_written, of 256 threads (about 22 lines).
@@ -99,8 +99,8 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   // END 13.9
 }
 
-/// The number of this block in the order in which they begin, for all of its threads. With turns it is a ticket: so
-/// nobody waits for a block that has not begun. It is the first barrier.
+/// The number of this block in the order in which they begin, for all of its threads. With semaphores it is a ticket:
+/// so nobody waits for a block that has not begun. It is the first barrier.
 template <class T>
 __device__ __forceinline__ int begin_block(typename T::Shared& smem, int* tickets) {
   if (threadIdx.x == 0) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ int begin_block(typename T::Shared& smem, int* ticket
   return tickets != nullptr ? smem.ticket : int(blockIdx.x);
 }
 
-/// dK, dV and each column block's part of dQ. One block for each column block of each head: a group of four warps of
+/// dK, dV and each K/V tile's part of dQ. One block for each K/V tile of each head: a group of four warps of
 /// which one thread is the producer and one warp the writer, and the consumers.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(T::threads, 1)
               const __grid_constant__ TensorMap dK, const __grid_constant__ TensorMap dV,
               const __grid_constant__ Call call) {
   auto& smem = workbook::cuda::dynamic_shared<typename T::Shared>();
-  const Work<T> work(call, begin_block<T>(smem, call.turns));
+  const Work<T> work(call, begin_block<T>(smem, call.semaphores));
   const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // the compiler sees: the same for the warp
   if (group == 0) {
     setmaxnreg_dec<T::producer_registers>();
@@ -147,21 +147,21 @@ void start(const BackwardCall<Element>& call, const float* dlse, const Scratch& 
   using workbook::cuda::grid_of, workbook::cuda::launch;
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t heads = B * H, count = std::int64_t(padded_rows(call.shape));
-  const std::int64_t column_blocks = (Nk + T::Bc - 1) / T::Bc, row_blocks = (Nq + T::Br - 1) / T::Br;
+  const std::int64_t kv_tiles = (Nk + T::Bc - 1) / T::Bc, q_tiles = (Nq + T::Br - 1) / T::Br;
   int heads_at_once = 1;
   if (call.causal())  // of so many heads Q, dO and dQ_sum take no more than 40 MB
     while (2 * heads_at_once <= heads && 2 * heads_at_once * Nq * T::d * 8 <= 40 << 20) heads_at_once *= 2;
-  const Call numbers{
-      scratch.lse,   scratch.D,          scratch.dQ_sum, scratch.turns,       int(Nq),      int(Nk), int(heads),
-      heads_at_once, int(column_blocks), call.scale,     call.scale * log2_e, call.causal()};
+  const Call numbers{scratch.lse,   scratch.D,  scratch.dQ_sum,      scratch.semaphores,
+                     int(Nq),       int(Nk),    int(heads),          heads_at_once,
+                     int(kv_tiles), call.scale, call.scale * log2_e, call.causal()};
   launch(prepare_rows<T::d, Element>, grid_of((count * (T::d / 8) + 255) / 256, "B·H·Nq·d"), dim3(256), 0, call.O,
-         call.dO, call.lse, dlse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.turns, count, int(Nq));
-  launch(gradients<T>, grid_of(column_blocks * heads, "B·H·⌈Nk/Bc⌉"), dim3(T::threads), sizeof(typename T::Shared),
+         call.dO, call.lse, dlse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.semaphores, count, int(Nq));
+  launch(gradients<T>, grid_of(kv_tiles * heads, "B·H·⌈Nk/Bc⌉"), dim3(T::threads), sizeof(typename T::Shared),
          map_of<T::d>(call.Q, heads, Nq, T::Br, T::d / 64), map_of<T::d>(call.K, heads, Nk, T::Bc, T::d / 64),
          map_of<T::d>(call.V, heads, Nk, T::Bc, T::d / 64), map_of<T::d>(call.dO, heads, Nq, T::Br, T::d / 64),
          map_of<T::d>(call.dK, heads, Nk, 64, 1), map_of<T::d>(call.dV, heads, Nk, 64, 1), numbers);
-  launch(finish_dQ<T>, grid_of(row_blocks * heads, "B·H·⌈Nq/Br⌉"), dim3(256), T::Br * (T::d + 8) * sizeof(Element),
-         scratch.dQ_sum, call.dQ, int(row_blocks), int(Nq), call.scale);
+  launch(finish_dQ<T>, grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉"), dim3(256), T::Br * (T::d + 8) * sizeof(Element),
+         scratch.dQ_sum, call.dQ, int(q_tiles), int(Nq), call.scale);
 }
 
 /// Calls work with the Kernel for d and this step, and gives what it gives. The steps before the last one are built for

@@ -7,7 +7,7 @@
 namespace ch13 {
 namespace {
 
-/// Consumer number `number` of a block: 64 keys against all row blocks.
+/// Consumer number `number` of a block: 64 keys against all Q tiles.
 template <class T>
 struct Consumer {
   typename T::Shared& smem;
@@ -36,7 +36,7 @@ struct Consumer {
     mbarrier_wait_parity(smem.dO_full[at.stage], at.parity);
   }
   /// This warp will not read these tiles any more, nor what came with them: one lane says so, when all have read. Then
-  /// the next row block comes.
+  /// the next Q tile comes.
   __device__ __forceinline__ void leave() {
     __syncwarp();  // all lanes have read the LSE and D
     if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.empty[at.stage]);
@@ -50,7 +50,7 @@ struct Consumer {
   __device__ __forceinline__ void load_D() { D.load(smem.D[at.stage]); }
 };
 
-/// Pᵀ of row block i, of its sixteens of queries from begin to end - 1: from S, in fp32 and rounded.
+/// Pᵀ of Q tile i, of its sixteens of queries from begin to end - 1: from S, in fp32 and rounded.
 template <int begin, int end, class T>
 __device__ __forceinline__ void form_P(Consumer<T>& own, int i) {
   const Call& call = own.call;
@@ -68,7 +68,7 @@ template <int begin, int end, class T>
 __device__ __forceinline__ void start_dV(Consumer<T>& own) {
   start_sum<T, begin, end>(own.dV, own.P, own.smem.dO[own.at.stage]);
 }
-/// dSᵀ from Pᵀ and dPᵀ, rounded, and its place in shared memory for row block i.
+/// dSᵀ from Pᵀ and dPᵀ, rounded, and its place in shared memory for Q tile i.
 template <class T>
 __device__ __forceinline__ void form_dS(Consumer<T>& own, int i) {
   differentiate(own.dP, own.S, own.D);

@@ -11,7 +11,7 @@ namespace {
 
 /// For each query of `count`, of heads filled up to padded(Nq) rows: LSE·log2(e), or +inf if its P is to be 0, as for
 /// rows that see nothing or do not exist; and D = rowsum(dO∘O) - dLSE. d / 8 neighbouring lanes a query. Clears dQ_sum
-/// and turns, if there are any.
+/// and semaphores, if there are any.
 template <int d, class Element>
 __global__ void prepare_rows(const Element* __restrict__ O,    // (heads, Nq, d)
                              const Element* __restrict__ dO,   // (heads, Nq, d)
@@ -20,7 +20,7 @@ __global__ void prepare_rows(const Element* __restrict__ O,    // (heads, Nq, d)
                              float* __restrict__ lse_of_rows,  // (heads, padded(Nq))
                              float* __restrict__ D_of_rows,    // (heads, padded(Nq))
                              float* __restrict__ dQ_sum,       // (heads, padded(Nq), d)
-                             int* __restrict__ turns,          // (1 + heads·padded(Nq) / 64), or nullptr
+                             int* __restrict__ semaphores,     // (1 + heads·padded(Nq) / 64), or nullptr
                              std::int64_t count, int Nq) {
   constexpr int lanes = d / 8;
   const std::int64_t thread = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, place = thread / lanes;
@@ -28,8 +28,8 @@ __global__ void prepare_rows(const Element* __restrict__ O,    // (heads, Nq, d)
   const int query = place % padded(Nq), lane = threadIdx.x % lanes;
   const std::int64_t row = place / padded(Nq) * Nq + query;
   reinterpret_cast<float4*>(dQ_sum)[2 * thread] = reinterpret_cast<float4*>(dQ_sum)[2 * thread + 1] = {0, 0, 0, 0};
-  if (turns != nullptr && lane == 0 && place % 64 == 0) turns[1 + place / 64] = 0;
-  if (turns != nullptr && thread == 0) turns[0] = 0;
+  if (semaphores != nullptr && lane == 0 && place % 64 == 0) semaphores[1 + place / 64] = 0;
+  if (semaphores != nullptr && thread == 0) semaphores[0] = 0;
   float D = 0;
   if (query < Nq) {
     const uint4 O_eight = reinterpret_cast<const uint4*>(O)[row * lanes + lane];

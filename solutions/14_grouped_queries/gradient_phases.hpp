@@ -1,5 +1,5 @@
-// Chapter 14, backward, given: what a thread block keeps in shared memory, and the phases for one row block. Chapter 9
-// builds them. What is new is only that a row block's place is given by name: it is no longer the number modulo 2.
+// Chapter 14, backward, given: what a thread block keeps in shared memory, and the phases for one Q tile. Chapter 9
+// builds them. What is new is only that a Q tile's place is given by name: it is no longer the number modulo 2.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2.
 #pragma once
@@ -42,18 +42,18 @@ __device__ __forceinline__ void clear(Result<parts>& C) {
     for (Part& part : C[i]) part.fill(0);
 }
 
-/// How a thread block divides its work. It has a column block of Bc keys, past which row blocks of Br queries go. 32
+/// How a thread block divides its work. It has a K/V tile of Bc keys, past which Q tiles of Br queries go. 32
 /// keys belong to a team: one warp, or two where one warp's registers cannot hold dK and dV of 32 keys. A warp
-/// accumulates `columns` columns of them, at most 64. It forms P and dS of half of a row block at a time, `queries`
+/// accumulates `columns` columns of them, at most 64. It forms P and dS of half of a Q tile at a time, `queries`
 /// queries, which are `parts` parts of eight.
 template <int d_, int Bc_, int Br_, int warps_>
 struct Plan {
   static constexpr int d = d_, Bc = Bc_, Br = Br_, warps = warps_, threads = 32 * warps;
   static constexpr int team = 32 * warps / Bc, columns = d / team, queries = Br / 2, parts = queries / 8;
-  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a row block's dQ
+  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a Q tile's dQ
 };
 
-/// What a thread block keeps in shared memory. There are two places for what belongs to a row block. P is kept for the
+/// What a thread block keeps in shared memory. There are two places for what belongs to a Q tile. P is kept for the
 /// other warp of a team; a team of one needs none.
 template <class T>
 struct GradientShared {
@@ -65,15 +65,15 @@ struct GradientShared {
   SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, rows, ticket);
 };
 
-/// Starts to copy a row block of a head, `queries` queries if it is the last one: of Q and dO (Br, d) each, and what
+/// Starts to copy a Q tile of a head, `queries` queries if it is the last one: of Q and dO (Br, d) each, and what
 /// its queries bring. All three pointers are at its first row.
 template <class T>
-__device__ __forceinline__ void load_row_block(GradientShared<T>& smem, int place, const Element* __restrict__ Q,
-                                               const Element* __restrict__ dO, const float2* __restrict__ rows,
-                                               int queries) {
+__device__ __forceinline__ void load_q_tile(GradientShared<T>& smem, int place, const Element* __restrict__ Q,
+                                            const Element* __restrict__ dO, const float2* __restrict__ rows,
+                                            int queries) {
   load_tile<T::threads>(smem.Q[place], Q, queries);
   load_tile<T::threads>(smem.dO[place], dO, queries);
-  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole row blocks
+  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole Q tiles
   if (query < T::Br) cp_async_16(&smem.rows[place][query], rows + query);
 }
 
@@ -125,14 +125,14 @@ __device__ __forceinline__ void form_P_and_dS(Result<parts>& S, Result<parts>& d
   }
 }
 
-/// The first row block of a head with a query that sees any key of the column block: query i sees its keys up to
-/// i + diagonal, numbered from its first one on. It may be a row block that does not exist.
+/// The first Q tile of a head with a query that sees any key of the K/V tile: query i sees its keys up to
+/// i + diagonal, numbered from its first one on. It may be a Q tile that does not exist.
 template <class T>
-__device__ __forceinline__ int first_row_block(int diagonal, bool causal) {
+__device__ __forceinline__ int first_q_tile(int diagonal, bool causal) {
   return causal ? max(0, -diagonal) / T::Br : 0;
 }
-/// The mask of a head's row block i for the keys from `own` on and the queries from q on, both within their blocks.
-/// `keys` of the column block exist, more than Bc if others follow.
+/// The mask of a head's Q tile i for the keys from `own` on and the queries from q on, both within their blocks.
+/// `keys` of the K/V tile exist, more than Bc if others follow.
 template <class T>
 __device__ __forceinline__ Mask mask_of(int i, int own, int q, int keys, int diagonal, bool causal) {
   const int first_query = i * T::Br;
@@ -183,7 +183,7 @@ __device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile
     for (int k = 0; k < parts / 2; ++k) load_A(A[i][k], tile, row + 16 * i, column + 16 * k);
 }
 
-/// P and dS of this warp's keys, from `own` on, and of the queries from q on of the row block in this place, as
+/// P and dS of this warp's keys, from `own` on, and of the queries from q on of the Q tile in this place, as
 /// operands. dSᵀ is stored for dQ, Pᵀ for the other warp of a team.
 template <class T>
 __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,

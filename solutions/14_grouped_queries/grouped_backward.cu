@@ -1,5 +1,5 @@
 // Chapter 14, the backward pass of grouped queries: the kernel as a sequence of the phases of gradient_phases.hpp, and
-// the launches. It is chapter 9's kernel, in which a block has the row blocks of several heads of Q.
+// the launches. It is chapter 9's kernel, in which a block has the Q tiles of several heads of Q.
 // grouped_backward_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and
@@ -27,29 +27,29 @@ struct Sizes {
   bool causal;
 };
 
-/// Which column block of which head of K and V a thread block has.
+/// Which K/V tile of which head of K and V a thread block has.
 struct Task {
-  int kv_head, column_block;
+  int kv_head, kv_tile;
 };
 /// Task number `number`, in the order in which thread blocks begin. If causal, those of eight heads go together, and
-/// of each the first column blocks first, which the most queries see. With turns those of four heads go together, the
-/// last column blocks first, whose turn comes first.
-__device__ __forceinline__ Task task_of(int number, int kv_heads, int column_blocks, bool causal, bool in_turns) {
-  const int heads_at_once = in_turns ? 4 : causal ? 8 : 1;
-  const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
-  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * column_blocks;
+/// of each the first K/V tiles first, which the most queries see. With semaphores those of four heads go together, the
+/// last K/V tiles first, whose turn comes first.
+__device__ __forceinline__ Task task_of(int number, int kv_heads, int kv_tiles, bool causal, bool deterministic) {
+  const int heads_at_once = deterministic ? 4 : causal ? 8 : 1;
+  const int first_head = number / (heads_at_once * kv_tiles) * heads_at_once;
+  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * kv_tiles;
   const int j = within / count;
-  return {first_head + within % count, in_turns ? column_blocks - 1 - j : j};
+  return {first_head + within % count, deterministic ? kv_tiles - 1 - j : j};
 }
 
-/// This warp's turn in a row block, the number i of its head: column blocks take turns from the last one that any query
-/// of the row block sees to the first. All of them walk through their heads in the same order, so that nobody waits for
+/// This warp's turn in a Q tile, the number i of its head: K/V tiles take semaphores from the last one that any query
+/// of the Q tile sees to the first. All of them walk through their heads in the same order, so that nobody waits for
 /// one that waits for him.
 template <class T>
-__device__ __forceinline__ Turn<true> turn_of(int* turns, std::int64_t row_block, int i, int column_block,
-                                              const Sizes& sizes) {
+__device__ __forceinline__ Semaphore<true> semaphore_of(int* semaphores, std::int64_t q_tile, int i, int kv_tile,
+                                                        const Sizes& sizes) {
   const int last_seen = min(sizes.Nk - 1, sizes.causal ? (i + 1) * T::Br - 1 + sizes.Nk - sizes.Nq : sizes.Nk - 1);
-  return {turns + row_block * T::warps + threadIdx.x / 32, last_seen / T::Bc - column_block};
+  return {semaphores + q_tile * T::warps + threadIdx.x / 32, last_seen / T::Bc - kv_tile};
 }
 
 /// The number of this thread block in the order in which they begin, for all of its threads. It is the first barrier.
@@ -60,9 +60,9 @@ __device__ __forceinline__ int take_ticket(GradientShared<T>& smem, int* tickets
   return smem.ticket;
 }
 
-/// dK, dV and each column block's part of dQ. A thread block for each column block of each head of K and V: nobody else
-/// writes these rows of dK and dV. in_turns: the column blocks of a head add to dQ_sum one after the other.
-template <class T, bool in_turns>
+/// dK, dV and each K/V tile's part of dQ. A thread block for each K/V tile of each head of K and V: nobody else
+/// writes these rows of dK and dV. deterministic: the K/V tiles of a head add to dQ_sum one after the other.
+template <class T, bool deterministic>
 __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     gradients(const Element* __restrict__ Q,    // (B·H, Nq, d)
               const Element* __restrict__ K,    // (B·Hkv, Nk, d)
@@ -70,29 +70,30 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               const Element* __restrict__ dO,   // (B·H, Nq, d)
               const float2* __restrict__ rows,  // (B·H, padded(Nq))
               float* dQ_sum,                    // (B·H, padded(Nq), d), see place_in_sum
-              int* turns,                       // if in_turns: one for all, then (B·H, row blocks, warps)
+              int* semaphores,                  // if deterministic: one for all, then (B·H, Q tiles, warps)
               Element* __restrict__ dK,         // (B·Hkv, Nk, d)
               Element* __restrict__ dV,         // (B·Hkv, Nk, d)
               Sizes sizes, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<GradientShared<T>>();
   const auto [kv_heads, group, Nq, Nk, causal] = sizes;
-  const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);  // nobody waits for one that has not begun
-  const auto [kv_head, column_block] = task_of(number, kv_heads, (Nk + T::Bc - 1) / T::Bc, causal, in_turns);
-  const int first_key = column_block * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
-  const int begin = first_row_block<T>(diagonal, causal), row_blocks = (Nq + T::Br - 1) / T::Br;
+  const int number =
+      deterministic ? take_ticket(smem, semaphores) : int(blockIdx.x);  // nobody waits for one that has not begun
+  const auto [kv_head, kv_tile] = task_of(number, kv_heads, (Nk + T::Bc - 1) / T::Bc, causal, deterministic);
+  const int first_key = kv_tile * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
+  const int begin = first_q_tile<T>(diagonal, causal), q_tiles = (Nq + T::Br - 1) / T::Br;
   // TODO(14.7) Move K, V, dK and dV to the first row of this block, in 64 bits. Then the walk: which heads of Q pass
-  // by, and from which row block on (about 4 lines).
+  // by, and from which Q tile on (about 4 lines).
   // STUB: const Walk walk = [&]() -> Walk { WORKBOOK_TODO(14.7); }();
   // BEGIN 14.7
   const std::int64_t first_row = std::int64_t(kv_head) * Nk + first_key;
   K += first_row * T::d, V += first_row * T::d, dK += first_row * T::d, dV += first_row * T::d;
-  const Walk walk{kv_head * group, group, begin, row_blocks};
+  const Walk walk{kv_head * group, group, begin, q_tiles};
   // END 14.7
   // This warp's team has the keys from `own` on. The warp is number `part` of it, and has the columns from `column` on.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
   // What belongs to step n of the walk is in places n % 2.
   //
-  // TODO(14.9) Start to copy the row block of step n. Add this warp's piece of its dQ to the sum. And its mask, for
+  // TODO(14.9) Start to copy the Q tile of step n. Add this warp's piece of its dQ to the sum. And its mask, for
   // this warp's keys and the queries from q on (about 13 lines).
   // STUB: const auto load = [&](int) { WORKBOOK_TODO(14.9); };
   // STUB: const auto add_dQ_of = [&](int) { WORKBOOK_TODO(14.9); };
@@ -101,14 +102,15 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   const auto load = [&](int n) {
     const auto [head, i] = walk.at(n);
     const std::int64_t query = std::int64_t(head) * Nq + i * T::Br;
-    load_row_block(smem, n % 2, Q + query * T::d, dO + query * T::d, rows + std::int64_t(head) * padded(Nq) + i * T::Br,
-                   Nq - i * T::Br);
+    load_q_tile(smem, n % 2, Q + query * T::d, dO + query * T::d, rows + std::int64_t(head) * padded(Nq) + i * T::Br,
+                Nq - i * T::Br);
   };
   const auto add_dQ_of = [&](int n) {
     const auto [head, i] = walk.at(n);
-    Turn<in_turns> turn;
-    if constexpr (in_turns) turn = turn_of<T>(turns + 1, std::int64_t(head) * row_blocks + i, i, column_block, sizes);
-    add_dQ(dQ_sum + (std::int64_t(head) * padded(Nq) + i * T::Br) * T::d, smem, n % 2, turn);
+    Semaphore<deterministic> semaphore;
+    if constexpr (deterministic)
+      semaphore = semaphore_of<T>(semaphores + 1, std::int64_t(head) * q_tiles + i, i, kv_tile, sizes);
+    add_dQ(dQ_sum + (std::int64_t(head) * padded(Nq) + i * T::Br) * T::d, smem, n % 2, semaphore);
   };
   const auto mask_at = [&](int n, int q) { return mask_of<T>(walk.at(n).number, own, q, keys, diagonal, causal); };
   // END 14.9
@@ -124,7 +126,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   clear<T::columns / 8>(dK_own), clear<T::columns / 8>(dV_own);
   for (int n = 0; n < steps; ++n) {
     cp_async_wait_group<0>();
-    __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here on
+    __syncthreads();  // the Q tile is there, and dS of the one before; nobody reads what is overwritten from here on
     load_next(n + 1);
     if (n > 0 && warp < T::warps / 2) add_dQ_of(n - 1);
 #pragma unroll
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     if (n > 0 && warp >= T::warps / 2) add_dQ_of(n - 1);
   }
   if (steps > 0) {
-    __syncthreads();  // dS of the last row block is there
+    __syncthreads();  // dS of the last Q tile is there
     add_dQ_of(steps - 1);
   }
   write_gradient<T>(dK + own * T::d + column, dK_own, scale, keys - own);
@@ -164,16 +166,16 @@ bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
   });
 }
 
-template <class T, bool in_turns>
+template <class T, bool deterministic>
 void start(const BackwardCall<Element>& call, const Scratch& scratch) {
   using workbook::cuda::grid_of, workbook::cuda::launch;
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t count = std::int64_t(padded_rows(call.shape)), parts = count / 16 * (T::d / 8);
   const Sizes sizes{int(B * Hkv), int(H / Hkv), int(Nq), int(Nk), call.causal()};
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
-         call.lse, scratch.rows, scratch.dQ_sum, scratch.turns, count, sizes.Nq);
-  launch(gradients<T, in_turns>, grid_of((Nk + T::Bc - 1) / T::Bc * B * Hkv, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
-         sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.rows, scratch.dQ_sum, scratch.turns,
+         call.lse, scratch.rows, scratch.dQ_sum, scratch.semaphores, count, sizes.Nq);
+  launch(gradients<T, deterministic>, grid_of((Nk + T::Bc - 1) / T::Bc * B * Hkv, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
+         sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.rows, scratch.dQ_sum, scratch.semaphores,
          call.dK, call.dV, sizes, call.scale);
   launch(write_dQ<T::d>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, scratch.dQ_sum, call.dQ, parts, sizes.Nq,
          call.scale);
@@ -185,14 +187,14 @@ template <>
 void grouped_backward(const BackwardCall<Element>& call, const Scratch& scratch, const GradientTiles& tiles) {
   const bool found = with_plan(call.shape.d, tiles, [&](auto plan) {
     using T = decltype(plan);
-    if (scratch.turns == nullptr) return start<T, false>(call, scratch);
+    if (scratch.semaphores == nullptr) return start<T, false>(call, scratch);
     if constexpr (T::Bc > 32) return start<T, true>(call, scratch);
-    throw std::invalid_argument("owned = " + std::to_string(tiles.owned) +
-                                ", passing = " + std::to_string(tiles.passing) + " is not built with turns");
+    throw std::invalid_argument("Bc = " + std::to_string(tiles.Bc) + ", Br = " + std::to_string(tiles.Br) +
+                                " is not built with semaphores");
   });
   if (!found)
-    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
-                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
+    throw std::invalid_argument("Bc, Br, warps = " + std::to_string(tiles.Bc) + ", " + std::to_string(tiles.Br) + ", " +
+                                std::to_string(tiles.warps) + " is not built");
 }
 template <>
 std::size_t backward_shared_bytes<Element>(int d, const GradientTiles& tiles) {

@@ -61,10 +61,10 @@ struct SeenKeys {
   // END 15.3
 
   // TODO(15.9) The other way round: the queries that see any of the keys of `keys`, of which there is at least one; and
-  // the row blocks of Br queries that hold them. There may be none: then both are {0, 0} (about 3 lines).
+  // the Q tiles of Br queries that hold them. There may be none: then both are {0, 0} (about 3 lines).
   // STUB: __device__ Range queries(const Range& keys) const { WORKBOOK_TODO(15.9); }
   // STUB: template <int Br>
-  // STUB: __device__ Range row_blocks(const Range& keys) const {
+  // STUB: __device__ Range q_tiles(const Range& keys) const {
   // STUB:   WORKBOOK_TODO(15.9);
   // STUB: }
   // BEGIN 15.9
@@ -73,7 +73,7 @@ struct SeenKeys {
     return {max(0, keys.first - right + diagonal), max(0, min(Nq, keys.last + left + diagonal))};
   }
   template <int Br>
-  __device__ Range row_blocks(const Range& keys) const {
+  __device__ Range q_tiles(const Range& keys) const {
     return {queries(keys).first / Br, (queries(keys).last + Br - 1) / Br};
   }
   // END 15.9

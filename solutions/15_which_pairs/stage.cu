@@ -1,6 +1,6 @@
 // Chapter 15's kernels as stages, given: what they are built for, and how to start them. The first one is the
 // chapter's; the second is the same for bf16, and its operation is "forward_bfloat16". The last two are the backward
-// pass, in which the additions to dQ come by turns with the number deterministic = 1.
+// pass, in which the additions to dQ come by semaphores with the number deterministic = 1.
 #include "common/cuda/stage.hpp"
 
 #include "which_pairs.hpp"
@@ -36,7 +36,7 @@ ForwardStage<Element> stage_for() {
   };
 }
 
-template <class Element, bool in_turns = false>
+template <class Element, bool deterministic = false>
 BackwardStage<Element> backward_stage_for() {
   BackwardStage<Element> stage{
       .head_dims = {64, 128},
@@ -47,13 +47,13 @@ BackwardStage<Element> backward_stage_for() {
       .extra = {scratch<float2>("rows", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
-            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
-            which_pairs_backward(call, {extra.array<float2>("rows"), extra.array<float>("dQ_sum"), turns}, tiles);
+            int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
+            which_pairs_backward(call, {extra.array<float2>("rows"), extra.array<float>("dQ_sum"), semaphores}, tiles);
           },
   };
-  if (in_turns) {
-    stage.tiles = built_with_turns;
-    stage.extra.push_back(scratch<int>("turns", turn_count));
+  if (deterministic) {
+    stage.tiles = built_deterministic;
+    stage.extra.push_back(scratch<int>("semaphores", semaphore_count));
   }
   return stage;
 }

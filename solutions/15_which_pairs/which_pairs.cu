@@ -75,13 +75,12 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
 template <int d, int Br, int Bc, int warps, class Change>
 void start(const ForwardCall<Element>& call, const Change& change) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = blocks_of_head(call.mask, call.shape.Nq, Br);
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  const std::int64_t q_tiles = blocks_of_head(call.mask, call.shape.Nq, Br);
+  const dim3 grid = workbook::cuda::grid_of(q_tiles * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)): `change` gives scores in units of log2.
   workbook::cuda::launch(attention<d, Br, Bc, warps, Change>, grid, dim3(32 * warps),
                          sizeof(Shared<Element, d, Bc, warps>), call.Q, call.K, call.V, call.O, call.lse,
-                         seen_keys(call), change,
-                         Given{int(query_tiles), int(H), int(H / Hkv), call.sink, call.starts});
+                         seen_keys(call), change, Given{int(q_tiles), int(H), int(H / Hkv), call.sink, call.starts});
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Chapter 15, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp and score_gradients.hpp,
-// and the launches. It is chapter 9's kernel, in which a column block is of one sequence, and has the row blocks that
+// and the launches. It is chapter 9's kernel, in which a K/V tile is of one sequence, and has the Q tiles that
 // see it, of all heads of Q that share its keys, as in chapter 14. which_pairs_backward_bf16.cu compiles this file once
 // more, for bf16.
 //
 // A thread has no more than 255 registers, and most of these kernels need all of them: for sm_90 and fp16, ptxas of
-// CUDA 13.0 spills up to 8 bytes without a softcap, up to 24 with one, and up to 96 with turns (nvcc -Xptxas -v).
+// CUDA 13.0 spills up to 8 bytes without a softcap, up to 24 with one, and up to 96 with semaphores (nvcc -Xptxas -v).
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and
 // warps. Test it: ./workbook test 15
@@ -24,19 +24,19 @@ namespace {
 
 constexpr bool is_half = std::is_same_v<Element, half>;
 
-/// Which column block of which head of K and V a thread block has.
+/// Which K/V tile of which head of K and V a thread block has.
 struct Task {
-  int kv_head, column_block;
+  int kv_head, kv_tile;
 };
 /// Task number `number`, in the order in which thread blocks begin. Where a mask ends at the right (`early`), those of
-/// eight heads go together, and of each the first column blocks first, which the most queries may see. With turns those
-/// of four heads go together, the last column blocks first, whose turn comes first.
-__device__ __forceinline__ Task task_of(int number, int kv_heads, int column_blocks, bool early, bool in_turns) {
-  const int heads_at_once = in_turns ? 4 : early ? 8 : 1;
-  const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
-  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * column_blocks;
+/// eight heads go together, and of each the first K/V tiles first, which the most queries may see. With semaphores
+/// those of four heads go together, the last K/V tiles first, whose turn comes first.
+__device__ __forceinline__ Task task_of(int number, int kv_heads, int kv_tiles, bool early, bool deterministic) {
+  const int heads_at_once = deterministic ? 4 : early ? 8 : 1;
+  const int first_head = number / (heads_at_once * kv_tiles) * heads_at_once;
+  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * kv_tiles;
   const int j = within / count;
-  return {first_head + within % count, in_turns ? column_blocks - 1 - j : j};
+  return {first_head + within % count, deterministic ? kv_tiles - 1 - j : j};
 }
 
 /// The number of this thread block in the order in which they begin, for all of its threads. It is the first barrier.
@@ -52,9 +52,9 @@ struct Sizes {
   int kv_heads, padded;
 };
 
-/// dK, dV and each column block's part of dQ. A thread block for each column block of each head of K and V: nobody else
-/// writes these rows of dK and dV. in_turns: the column blocks of a row block add to dQ_sum one after the other.
-template <class T, bool in_turns, class Change>
+/// dK, dV and each K/V tile's part of dQ. A thread block for each K/V tile of each head of K and V: nobody else
+/// writes these rows of dK and dV. deterministic: the K/V tiles of a Q tile add to dQ_sum one after the other.
+template <class T, bool deterministic, class Change>
 __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     gradients(const Element* __restrict__ Q,    // (B·H, Nq, d)
               const Element* __restrict__ K,    // (B·Hkv, Nk, d)
@@ -62,43 +62,43 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               const Element* __restrict__ dO,   // (B·H, Nq, d)
               const float2* __restrict__ rows,  // (B·H, padded)
               float* dQ_sum,                    // (B·H, padded, d), see place_in_sum
-              int* turns,                       // if in_turns: one for all, then (B·H, padded / Br, warps)
+              int* semaphores,                  // if deterministic: one for all, then (B·H, padded / Br, warps)
               Element* __restrict__ dK,         // (B·Hkv, Nk, d)
               Element* __restrict__ dV,         // (B·Hkv, Nk, d)
               SeenKeys seen, Change any_head, Given given, Sizes sizes, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<GradientShared<T>>();
-  const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);
-  const Task task = task_of(number, sizes.kv_heads, given.blocks, seen.right < seen.Nk, in_turns);
+  const int number = deterministic ? take_ticket(smem, semaphores) : int(blockIdx.x);
+  const Task task = task_of(number, sizes.kv_heads, given.blocks, seen.right < seen.Nk, deterministic);
   const int first_head = task.kv_head * given.group;  // of Q, counted through the batch
   const std::int64_t head_size = std::int64_t(seen.Nq) * T::d;
   std::int64_t query = std::int64_t(first_head) * seen.Nq, key = std::int64_t(task.kv_head) * seen.Nk;
-  const Sequence sequence = enter_sequence(seen, given, task.column_block, T::Bc);  // from here on there is no other
-  const int first_key = sequence.tile * T::Bc, keys = seen.Nk - first_key;  // of the column block; from there on
+  const Sequence sequence = enter_sequence(seen, given, task.kv_tile, T::Bc);  // from here on there is no other
+  const int first_key = sequence.tile * T::Bc, keys = seen.Nk - first_key;     // of the K/V tile; from there on
   query += sequence.first, key += sequence.first + first_key;
   const std::int64_t padded = std::int64_t(first_head) * sizes.padded + padded_before(given.starts, sequence.first);
   Q += query * T::d, dO += query * T::d, rows += padded, dQ_sum += padded * T::d;
   K += key * T::d, V += key * T::d, dK += key * T::d, dV += key * T::d;
-  const Range walk = seen.template row_blocks<T::Br>({first_key, min(seen.Nk, first_key + T::Bc)});
+  const Range walk = seen.template q_tiles<T::Br>({first_key, min(seen.Nk, first_key + T::Bc)});
   // This warp's team has the keys from `own` on. The warp is number `part` of it, and has the columns from `column` on.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
-  if (in_turns) turns += 1 + padded / T::Br * T::warps + warp;  // this warp's, in row block 0
-  // What belongs to row block n is in places n % 2.
-  const auto load_next = [&](int n) {  // ends a group, empty after the last row block
+  if (deterministic) semaphores += 1 + padded / T::Br * T::warps + warp;  // this warp's, in Q tile 0
+  // What belongs to Q tile n is in places n % 2.
+  const auto load_next = [&](int n) {  // ends a group, empty after the last Q tile
     if (n < walk.last) {
       const std::int64_t first = std::int64_t(n) * T::Br;
-      load_row_block(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, int(seen.Nq - first));
+      load_q_tile(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, int(seen.Nq - first));
     }
     cp_async_commit_group();
   };
-  // Column blocks take turns in a row block, from the last one that any of its queries sees to the first. All of them
+  // K/V tiles take semaphores in a Q tile, from the last one that any of its queries sees to the first. All of them
   // walk in the same order, so that nobody waits for one that waits for him.
   const auto add_dQ_of = [&](int n) {
-    Turn<in_turns> turn;
-    if constexpr (in_turns) {
+    Semaphore<deterministic> semaphore;
+    if constexpr (deterministic) {
       const int last_seen = seen.of((n + 1) * T::Br - 1).last - 1;
-      turn = {turns + std::int64_t(n) * T::warps, last_seen / T::Bc - sequence.tile};
+      semaphore = {semaphores + std::int64_t(n) * T::warps, last_seen / T::Bc - sequence.tile};
     }
-    add_dQ(dQ_sum + std::int64_t(n) * T::Br * T::d, smem, n % 2, turn);
+    add_dQ(dQ_sum + std::int64_t(n) * T::Br * T::d, smem, n % 2, semaphore);
   };
   load_tile<T::threads>(smem.K, K, keys, threadIdx.x);  // (Bc, d)
   load_tile<T::threads>(smem.V, V, keys, threadIdx.x);  // (Bc, d)
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     load_next(walk.first);
     for (int n = walk.first; n < walk.last; ++n) {
       cp_async_wait_group<0>();
-      __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here
+      __syncthreads();  // the Q tile is there, and dS of the one before; nobody reads what is overwritten from here
       load_next(n + 1);
       if (n > walk.first && warp < T::warps / 2) add_dQ_of(n - 1);
 #pragma unroll
@@ -125,11 +125,11 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
       }
       if (n > walk.first && warp >= T::warps / 2) add_dQ_of(n - 1);
     }
-    __syncthreads();  // dS of the last row block is there; nobody reads the row blocks of this head any more
+    __syncthreads();  // dS of the last Q tile is there; nobody reads the Q tiles of this head any more
     if (walk.first < walk.last) add_dQ_of(walk.last - 1);
     Q += head_size, dO += head_size;
     rows += sizes.padded, dQ_sum += std::int64_t(sizes.padded) * T::d;
-    if (in_turns) turns += sizes.padded / T::Br * T::warps;
+    if (deterministic) semaphores += sizes.padded / T::Br * T::warps;
   }
   write_gradient<T>(dK + own * T::d + column, dK_own, scale, keys - own);
   write_gradient<T>(dV + own * T::d + column, dV_own, 1, keys - own);
@@ -151,7 +151,7 @@ bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
   });
 }
 
-template <class T, bool in_turns, class Change>
+template <class T, bool deterministic, class Change>
 void start(const BackwardCall<Element>& call, const Scratch& scratch, const Change& change) {
   using workbook::cuda::grid_of, workbook::cuda::launch;
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
@@ -159,10 +159,10 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const Chan
   const Given given{int(blocks_of_head(call.mask, Nk, T::Bc)), int(H), int(H / Hkv), call.sink, call.starts};
   const Sizes sizes{int(B * Hkv), int(count / (B * H))};
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
-         call.lse, scratch.rows, scratch.dQ_sum, scratch.turns, call.starts, count, sizes.padded, int(Nq));
-  launch(gradients<T, in_turns, Change>, grid_of(std::int64_t(given.blocks) * sizes.kv_heads, "B·Hkv·⌈Nk/Bc⌉"),
+         call.lse, scratch.rows, scratch.dQ_sum, scratch.semaphores, call.starts, count, sizes.padded, int(Nq));
+  launch(gradients<T, deterministic, Change>, grid_of(std::int64_t(given.blocks) * sizes.kv_heads, "B·Hkv·⌈Nk/Bc⌉"),
          dim3(T::threads), sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.rows, scratch.dQ_sum,
-         scratch.turns, call.dK, call.dV, seen_keys(call), change, given, sizes, call.scale);
+         scratch.semaphores, call.dK, call.dV, seen_keys(call), change, given, sizes, call.scale);
   launch(write_dQ<T::d>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, scratch.dQ_sum, call.dQ, call.starts,
          parts, sizes.padded, int(Nq), call.scale);
   if (call.dsink != nullptr)
@@ -178,15 +178,15 @@ void which_pairs_backward(const BackwardCall<Element>& call, const Scratch& scra
   with_change(call, [&](const auto& change) {
     found = with_plan(call.shape.d, tiles, [&](auto plan) {
       using T = decltype(plan);
-      if (scratch.turns == nullptr) return start<T, false>(call, scratch, change);
+      if (scratch.semaphores == nullptr) return start<T, false>(call, scratch, change);
       if constexpr (T::Bc > 32) return start<T, true>(call, scratch, change);
-      throw std::invalid_argument("owned = " + std::to_string(tiles.owned) +
-                                  ", passing = " + std::to_string(tiles.passing) + " is not built with turns");
+      throw std::invalid_argument("Bc = " + std::to_string(tiles.Bc) + ", Br = " + std::to_string(tiles.Br) +
+                                  " is not built with semaphores");
     });
   });
   if (!found)
-    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
-                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
+    throw std::invalid_argument("Bc, Br, warps = " + std::to_string(tiles.Bc) + ", " + std::to_string(tiles.Br) + ", " +
+                                std::to_string(tiles.warps) + " is not built");
 }
 template <>
 std::size_t backward_shared_bytes<Element>(int d, const GradientTiles& tiles) {

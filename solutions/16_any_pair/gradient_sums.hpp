@@ -1,4 +1,4 @@
-// Chapter 16, backward, given: what each query brings, and a row block's dQ, which every column block has a part of.
+// Chapter 16, backward, given: what each query brings, and a Q tile's dQ, which every K/V tile has a part of.
 // Chapter 9 builds both.
 //
 // Source: Dao 2023 (FlashAttention-2), Algorithm 2; Dao et al. 2022, appendix B.2: D = rowsum(dO∘O).
@@ -10,17 +10,17 @@ namespace ch16 {
 namespace {
 
 // A head's rows in dQ_sum and in what the queries bring are padded rows: filled up to a multiple of 64, which are whole
-// row blocks of any size.
+// Q tiles of any size.
 
 /// For each padded row, of `padded` a head: LSE·log2(e), or +inf if its P is to be 0, as for rows that see nothing or
-/// do not exist; and D = rowsum(dO∘O). d / 8 neighbouring lanes a row. Clears dQ_sum and turns, if there are any.
+/// do not exist; and D = rowsum(dO∘O). d / 8 neighbouring lanes a row. Clears dQ_sum and semaphores, if there are any.
 template <int d>
 __global__ void prepare_rows(const Element* __restrict__ O,   // (heads, Nq, d)
                              const Element* __restrict__ dO,  // (heads, Nq, d)
                              const float* __restrict__ lse,   // (heads, Nq), natural logarithm, -inf: sees nothing
                              float2* __restrict__ rows,       // (heads, padded)
                              float* __restrict__ dQ_sum,      // (heads, padded, d)
-                             int* __restrict__ turns,         // (1 + heads·padded / 4), or nullptr
+                             int* __restrict__ semaphores,    // (1 + heads·padded / 4), or nullptr
                              std::int64_t count, int padded, int Nq) {
   constexpr int lanes = d / 8;
   const std::int64_t thread = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, place = thread / lanes;
@@ -28,8 +28,8 @@ __global__ void prepare_rows(const Element* __restrict__ O,   // (heads, Nq, d)
   const int query = place % padded, lane = threadIdx.x % lanes;
   const std::int64_t row = place / padded * Nq + query;
   reinterpret_cast<float4*>(dQ_sum)[2 * thread] = reinterpret_cast<float4*>(dQ_sum)[2 * thread + 1] = {0, 0, 0, 0};
-  if (turns != nullptr && lane == 0 && place % 4 == 0) turns[1 + place / 4] = 0;
-  if (turns != nullptr && thread == 0) turns[0] = 0;
+  if (semaphores != nullptr && lane == 0 && place % 4 == 0) semaphores[1 + place / 4] = 0;
+  if (semaphores != nullptr && thread == 0) semaphores[0] = 0;
   float D = 0;
   if (query < Nq) {
     const uint4 O_eight = reinterpret_cast<const uint4*>(O)[row * lanes + lane];
@@ -50,7 +50,7 @@ template <int d>
 __device__ __forceinline__ float* place_in_sum(float* dQ_sum, std::int64_t row_tile, int column_part, int e) {
   return dQ_sum + ((row_tile * (d / 8) + column_part) * 4 + e) * 32 + threadIdx.x % 32;
 }
-/// A warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the row block on. In
+/// A warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the Q tile on. In
 /// smem.dS[place] a row is a key: a left operand (16, 16) is a part of it, transposed.
 template <int parts, class T>
 __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<T>& smem, int place, int row,
@@ -70,54 +70,55 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<
   }
 }
 
-/// Whose turn it is to add to a warp's part of a row block: the number that `place` holds, which is `number` when this
-/// warp's has come. Without turns there is nothing to know.
-template <bool in_turns>
-struct Turn {};
+/// Whose turn it is to add to a warp's part of a Q tile: the number that `place` holds, which is `number` when this
+/// warp's has come. Without semaphores there is nothing to know.
+template <bool deterministic>
+struct Semaphore {};
 template <>
-struct Turn<true> {
-  int* place;
-  int number;
+struct Semaphore<true> {
+  int* counter;
+  int turn;
 };
 
 /// The number at a turn's place, from device memory: `volatile` keeps the compiler from reading it once and for all.
-__device__ __forceinline__ int look(const Turn<true>& turn) {
-  return *static_cast<volatile int*>(turn.place);
+__device__ __forceinline__ int read_counter(const Semaphore<true>& semaphore) {
+  return *static_cast<volatile int*>(semaphore.counter);
 }
 
 /// A warp waits until its turn has come: then what the warps before have added is there. `seen` is what the place held
 /// a while ago. It ends its turn when its own additions are there for all who see the next number.
-__device__ __forceinline__ void wait_for(const Turn<true>& turn, int seen) {
+__device__ __forceinline__ void wait_for(const Semaphore<true>& semaphore, int seen) {
   if (threadIdx.x % 32 == 0) {
-    while (seen != turn.number) seen = look(turn);
+    while (seen != semaphore.turn) seen = read_counter(semaphore);
     __threadfence();  // the additions of this turn come after those that the number stands for
   }
   __syncwarp();  // no lane adds before the turn has come
 }
-__device__ __forceinline__ void end_turn(const Turn<true>& turn) {
+__device__ __forceinline__ void release(const Semaphore<true>& semaphore) {
   __threadfence();  // this lane's additions come before the next number
   __syncwarp();     // and so do those of all lanes
-  if (threadIdx.x % 32 == 0) atomicAdd(turn.place, 1);
+  if (threadIdx.x % 32 == 0) atomicAdd(semaphore.counter, 1);
 }
 
 /// dQ += dS K: (Br, Bc), (Bc, d) -> (Br, d), of which each warp has 32 rows and T::dQ_columns columns. dSᵀ lies in
-/// smem.dS[place]. dQ_sum: the sums of this row block.
-template <class T, bool in_turns>
-__device__ __forceinline__ void add_dQ(float* dQ_sum, GradientShared<T>& smem, int place, const Turn<in_turns>& turn) {
+/// smem.dS[place]. dQ_sum: the sums of this Q tile.
+template <class T, bool deterministic>
+__device__ __forceinline__ void add_dQ(float* dQ_sum, GradientShared<T>& smem, int place,
+                                       const Semaphore<deterministic>& semaphore) {
   constexpr int parts = T::dQ_columns / 8, row_groups = T::Br / 32;
   const int warp = threadIdx.x / 32, row = warp % row_groups * 32, column = warp / row_groups * T::dQ_columns;
   [[maybe_unused]] int seen = 0;
-  if constexpr (in_turns) seen = look(turn);  // the answer comes while the product is formed
+  if constexpr (deterministic) seen = read_counter(semaphore);  // the answer comes while the product is formed
   Result<parts> dQ;
   multiply_dS_K<parts>(dQ, smem, place, row, column);
-  if constexpr (in_turns) wait_for(turn, seen);
+  if constexpr (deterministic) wait_for(semaphore, seen);
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
     for (int j = 0; j < parts; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) atomicAdd(place_in_sum<T::d>(dQ_sum, row / 16 + i, column / 8 + j, e), dQ[i][j][e]);
-  if constexpr (in_turns) end_turn(turn);
+  if constexpr (deterministic) release(semaphore);
 }
 
 /// dQ = scale·dQ_sum, a warp for each part (16, 8).

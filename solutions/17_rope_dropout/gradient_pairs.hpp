@@ -26,16 +26,16 @@ using Result = Part[2][parts];
 template <int parts>
 using Operands = Operand[2][parts / 2];
 
-/// How a thread block divides its work. It has a column block of Bc keys, past which row blocks of Br queries go. 32
+/// How a thread block divides its work. It has a K/V tile of Bc keys, past which Q tiles of Br queries go. 32
 /// keys belong to a team: one warp, or two where one warp's registers cannot hold dK and dV of 32 keys. A warp
 /// accumulates `columns` columns of them, at most 64: half of these from the first half of the head, and as many from
-/// the second, half a head behind, so that a lane has both elements of a pair. It forms P and dS of half of a row block
+/// the second, half a head behind, so that a lane has both elements of a pair. It forms P and dS of half of a Q tile
 /// at a time, `queries` queries, which are `parts` parts of eight.
 template <int d_, int Bc_, int Br_, int warps_>
 struct Plan {
   static constexpr int d = d_, Bc = Bc_, Br = Br_, warps = warps_, threads = 32 * warps;
   static constexpr int team = 32 * warps / Bc, columns = d / team, queries = Br / 2, parts = queries / 8;
-  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a row block's dQ
+  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a Q tile's dQ
   /// The first column of part (16, 8) number j of warp `number` of its team.
   static __device__ int column(int number, int j) {
     const int own = number * columns / 2 + 8 * j;

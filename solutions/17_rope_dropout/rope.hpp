@@ -57,10 +57,10 @@ __device__ __forceinline__ void rotate_chunks(uint4& left, uint4& right, const f
   // BEGIN 17.5
 #pragma unroll
   for (int k = 0; k < 8; k += 2) {
-    const float4 turns = two[k / 2];
+    const float4 semaphores = two[k / 2];
     const float x0 = float(x[k]), x1 = float(x[k + 1]), y0 = float(y[k]), y1 = float(y[k + 1]);
-    x[k] = Element(x0 * turns.x - y0 * turns.y), x[k + 1] = Element(x1 * turns.z - y1 * turns.w);
-    y[k] = Element(y0 * turns.x + x0 * turns.y), y[k + 1] = Element(y1 * turns.z + x1 * turns.w);
+    x[k] = Element(x0 * semaphores.x - y0 * semaphores.y), x[k + 1] = Element(x1 * semaphores.z - y1 * semaphores.w);
+    y[k] = Element(y0 * semaphores.x + x0 * semaphores.y), y[k + 1] = Element(y1 * semaphores.z + x1 * semaphores.w);
   }
   // END 17.5
 }

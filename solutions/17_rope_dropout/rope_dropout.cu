@@ -32,11 +32,11 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
               Element* __restrict__ O,           // (heads, Nq, d)
               float* __restrict__ lse,           // (heads, Nq)
               const float2* __restrict__ table,  // or nullptr
-              Sizes sizes, Dropout dropout, int query_tiles, float scale) {
+              Sizes sizes, Dropout dropout, int q_tiles, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int head = blockIdx.x / query_tiles, tile = blockIdx.x % query_tiles;
-  const int block_query = (sizes.causal ? query_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
+  const int head = blockIdx.x / q_tiles, tile = blockIdx.x % q_tiles;
+  const int block_query = (sizes.causal ? q_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
   const std::int64_t first_row = std::int64_t(head) * sizes.Nq + first_query;  // of this warp, in Q, O and lse
   const int rows = sizes.Nq - first_query;                                     // up to 32 are its own, none if negative
   K += std::int64_t(head) * sizes.Nk * d, V += std::int64_t(head) * sizes.Nk * d;
@@ -94,14 +94,13 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
 template <int d, int Br, int Bc, int warps>
 void start(const ForwardCall<Element>& call, float2* table) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = (Nq + Br - 1) / Br;
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  const std::int64_t q_tiles = (Nq + Br - 1) / Br;
+  const dim3 grid = workbook::cuda::grid_of(q_tiles * B * H, "B·H·⌈Nq/Br⌉");
   make_table<d>(call, table);
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * warps), sizeof(Shared<Element, d, Bc, warps>),
                          call.Q, call.K, call.V, call.O, call.lse, call.mask.rope ? table : nullptr,
-                         Sizes{int(Nq), int(Nk), call.causal()}, dropout_of(call.mask), query_tiles,
-                         call.scale * log2_e);
+                         Sizes{int(Nq), int(Nk), call.causal()}, dropout_of(call.mask), q_tiles, call.scale * log2_e);
 }
 
 }  // namespace

@@ -24,28 +24,29 @@ struct Sizes {
   bool causal;
 };
 
-/// Which column block of which head a thread block has.
+/// Which K/V tile of which head a thread block has.
 struct Task {
-  int head, column_block;
+  int head, kv_tile;
 };
 /// Task number `number`, in the order in which thread blocks begin. If causal, those of eight heads go together, and
-/// of each the first column blocks first, which the most queries see. With turns those of four heads go together, the
-/// last column blocks first, whose turn comes first.
-__device__ __forceinline__ Task task_of(int number, int heads, int column_blocks, bool causal, bool in_turns) {
-  const int heads_at_once = in_turns ? 4 : causal ? 8 : 1;
-  const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
-  const int count = min(heads_at_once, heads - first_head), within = number - first_head * column_blocks;
+/// of each the first K/V tiles first, which the most queries see. With semaphores those of four heads go together, the
+/// last K/V tiles first, whose turn comes first.
+__device__ __forceinline__ Task task_of(int number, int heads, int kv_tiles, bool causal, bool deterministic) {
+  const int heads_at_once = deterministic ? 4 : causal ? 8 : 1;
+  const int first_head = number / (heads_at_once * kv_tiles) * heads_at_once;
+  const int count = min(heads_at_once, heads - first_head), within = number - first_head * kv_tiles;
   const int j = within / count;
-  return {first_head + within % count, in_turns ? column_blocks - 1 - j : j};
+  return {first_head + within % count, deterministic ? kv_tiles - 1 - j : j};
 }
 
-/// This warp's turn in row block i, the number `row_block` over all heads: column blocks take turns from the last one
-/// that any query of the row block sees to the first. That is the order in which they come to it when they begin at the
+/// This warp's turn in Q tile i, the number `q_tile` over all heads: K/V tiles take semaphores from the last one
+/// that any query of the Q tile sees to the first. That is the order in which they come to it when they begin at the
 /// same time, the last ones at the diagonal.
 template <class T>
-__device__ __forceinline__ Turn<true> turn_of(int* turns, int row_block, int i, int column_block, const Sizes& sizes) {
+__device__ __forceinline__ Semaphore<true> semaphore_of(int* semaphores, int q_tile, int i, int kv_tile,
+                                                        const Sizes& sizes) {
   const int last_seen = min(sizes.Nk - 1, sizes.causal ? (i + 1) * T::Br - 1 + sizes.Nk - sizes.Nq : sizes.Nk - 1);
-  return {turns + std::int64_t(row_block) * T::warps + threadIdx.x / 32, last_seen / T::Bc - column_block};
+  return {semaphores + std::int64_t(q_tile) * T::warps + threadIdx.x / 32, last_seen / T::Bc - kv_tile};
 }
 
 /// The number of this thread block in the order in which they begin, for all of its threads. It is the first barrier.
@@ -56,9 +57,9 @@ __device__ __forceinline__ int take_ticket(GradientShared<T>& smem, int* tickets
   return smem.ticket;
 }
 
-/// dK, dV and each column block's part of dQ. A thread block for each column block of each head. in_turns: those of a
+/// dK, dV and each K/V tile's part of dQ. A thread block for each K/V tile of each head. deterministic: those of a
 /// head add to dQ_sum one after the other.
-template <class T, bool in_turns>
+template <class T, bool deterministic>
 __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     gradients(const Element* __restrict__ Q,          // (heads, Nq, d)
               const Element* __restrict__ K,          // (heads, Nk, d)
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               const Element* __restrict__ dO,         // (heads, Nq, d)
               const float2* __restrict__ rows,        // (heads, padded)
               float* dQ_sum,                          // (heads, padded, d), see place_in_sum
-              int* turns,                             // if in_turns: one for all, then (heads, row blocks, warps)
+              int* semaphores,                        // if deterministic: one for all, then (heads, Q tiles, warps)
               Element* __restrict__ dK,               // (heads, Nk, d)
               Element* __restrict__ dV,               // (heads, Nk, d)
               const float2* __restrict__ of_queries,  // rotations (Nq, d / 2), or nullptr
@@ -74,34 +75,35 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               Sizes sizes, Dropout dropout, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<GradientShared<T>>();
   const auto [heads, padded, Nq, Nk, causal] = sizes;
-  const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);  // nobody waits for one that has not begun
-  const auto [head, column_block] = task_of(number, heads, (Nk + T::Bc - 1) / T::Bc, causal, in_turns);
-  const int first_key = column_block * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
-  const int begin = first_row_block<T>(diagonal, causal), row_blocks = (Nq + T::Br - 1) / T::Br;
+  const int number =
+      deterministic ? take_ticket(smem, semaphores) : int(blockIdx.x);  // nobody waits for one that has not begun
+  const auto [head, kv_tile] = task_of(number, heads, (Nk + T::Bc - 1) / T::Bc, causal, deterministic);
+  const int first_key = kv_tile * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
+  const int begin = first_q_tile<T>(diagonal, causal), q_tiles = (Nq + T::Br - 1) / T::Br;
   const std::int64_t K_row = std::int64_t(head) * Nk + first_key, Q_row = std::int64_t(head) * padded;
   Q += std::int64_t(head) * Nq * T::d, dO += std::int64_t(head) * Nq * T::d, rows += Q_row;
   // This warp's team has the keys from `own` on, and the warp is number `part` of it.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team;
-  const auto load_next = [&](int i) {  // starts to copy row block i, if there is one, and ends the group
-    if (i < row_blocks) load_row_block(smem, Q, dO, rows, i, Nq);
+  const auto load_next = [&](int i) {  // starts to copy Q tile i, if there is one, and ends the group
+    if (i < q_tiles) load_q_tile(smem, Q, dO, rows, i, Nq);
     cp_async_commit_group();
   };
-  const auto add_dQ_of = [&](int i) {  // this warp's piece of row block i's dQ, from smem.dS
-    Turn<in_turns> turn;
-    if constexpr (in_turns) turn = turn_of<T>(turns + 1, head * row_blocks + i, i, column_block, sizes);
-    add_dQ(dQ_sum + (Q_row + i * T::Br) * T::d, smem, i % 2, turn);
+  const auto add_dQ_of = [&](int i) {  // this warp's piece of Q tile i's dQ, from smem.dS
+    Semaphore<deterministic> semaphore;
+    if constexpr (deterministic) semaphore = semaphore_of<T>(semaphores + 1, head * q_tiles + i, i, kv_tile, sizes);
+    add_dQ(dQ_sum + (Q_row + i * T::Br) * T::d, smem, i % 2, semaphore);
   };
   load_tile<T::threads>(smem.K, K + K_row * T::d, keys, threadIdx.x);  // (Bc, d)
   load_tile<T::threads>(smem.V, V + K_row * T::d, keys, threadIdx.x);  // (Bc, d)
   load_next(begin);
   Result<T::columns / 8> dK_own, dV_own;  // (32, columns) per warp
   clear<T::columns / 8>(dK_own), clear<T::columns / 8>(dV_own);
-  for (int i = begin; i < row_blocks; ++i) {
+  for (int i = begin; i < q_tiles; ++i) {
     cp_async_wait_group<0>();
     if (i == begin) rotate_tile<T::threads>(smem.K, of_keys, first_key, keys, threadIdx.x);
     const int first_query = i * T::Br;
     rotate_tile<T::threads>(smem.Q[i % 2], of_queries, first_query, Nq - first_query, threadIdx.x);
-    __syncthreads();  // row block i is there, and dS of i - 1; nobody reads what is overwritten from here on
+    __syncthreads();  // Q tile i is there, and dS of i - 1; nobody reads what is overwritten from here on
     load_next(i + 1);
     if (i > begin && warp < T::warps / 2) add_dQ_of(i - 1);
 #pragma unroll
@@ -118,9 +120,9 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     }
     if (i > begin && warp >= T::warps / 2) add_dQ_of(i - 1);
   }
-  if (begin < row_blocks) {
-    __syncthreads();  // dS of the last row block is there
-    add_dQ_of(row_blocks - 1);
+  if (begin < q_tiles) {
+    __syncthreads();  // dS of the last Q tile is there
+    add_dQ_of(q_tiles - 1);
   }
   if (of_keys != nullptr)
     rotate_back<T>(dK_own, of_keys + std::int64_t(first_key + own) * (T::d / 2), part, keys - own);
@@ -144,7 +146,7 @@ bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
   });
 }
 
-template <class T, bool in_turns>
+template <class T, bool deterministic>
 void start(const BackwardCall<Element>& call, const Scratch& scratch) {
   using workbook::cuda::grid_of, workbook::cuda::launch;
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
@@ -157,9 +159,9 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch) {
     of_keys = scratch.table + (table_rows(call.shape) - Nk) * (d / 2);
   }
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
-         call.lse, scratch.rows, scratch.dQ_sum, scratch.turns, count, sizes.padded, sizes.Nq);
-  launch(gradients<T, in_turns>, grid_of((Nk + T::Bc - 1) / T::Bc * B * H, "B·H·⌈Nk/Bc⌉"), dim3(T::threads),
-         sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.rows, scratch.dQ_sum, scratch.turns,
+         call.lse, scratch.rows, scratch.dQ_sum, scratch.semaphores, count, sizes.padded, sizes.Nq);
+  launch(gradients<T, deterministic>, grid_of((Nk + T::Bc - 1) / T::Bc * B * H, "B·H·⌈Nk/Bc⌉"), dim3(T::threads),
+         sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.rows, scratch.dQ_sum, scratch.semaphores,
          call.dK, call.dV, of_queries, of_keys, sizes, dropout_of(call.mask), call.scale);
   launch(write_dQ<T::d>, grid_of((pairs + 7) / 8, "B·H·Nq·d"), dim3(256), 0, scratch.dQ_sum, of_queries, call.dQ, pairs,
          sizes.padded, sizes.Nq, call.scale);
@@ -171,14 +173,14 @@ template <>
 void rope_dropout_backward(const BackwardCall<Element>& call, const Scratch& scratch, const GradientTiles& tiles) {
   const bool found = with_plan(call.shape.d, tiles, [&](auto plan) {
     using T = decltype(plan);
-    if (scratch.turns == nullptr) return start<T, false>(call, scratch);
+    if (scratch.semaphores == nullptr) return start<T, false>(call, scratch);
     if constexpr (T::Bc > 32) return start<T, true>(call, scratch);
-    throw std::invalid_argument("owned = " + std::to_string(tiles.owned) +
-                                ", passing = " + std::to_string(tiles.passing) + " is not built with turns");
+    throw std::invalid_argument("Bc = " + std::to_string(tiles.Bc) + ", Br = " + std::to_string(tiles.Br) +
+                                " is not built with semaphores");
   });
   if (!found)
-    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
-                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
+    throw std::invalid_argument("Bc, Br, warps = " + std::to_string(tiles.Bc) + ", " + std::to_string(tiles.Br) + ", " +
+                                std::to_string(tiles.warps) + " is not built");
 }
 template <>
 std::size_t backward_shared_bytes<Element>(int d, const GradientTiles& tiles) {

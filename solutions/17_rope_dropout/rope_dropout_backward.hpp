@@ -17,18 +17,18 @@ namespace ch17 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a column block, the queries of a row block, and the warps of a thread block that there are kernels for,
+/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block that there are kernels for,
 /// as in chapter 9: the first for d = 32 and 64, the next two for d = 128. The last is as small as can be, for tests.
 inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
-/// Those that there are kernels with turns for, and kernels for bf16.
-inline constexpr GradientTiles built_with_turns[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}};
+/// Those that there are kernels with semaphores for, and kernels for bf16.
+inline constexpr GradientTiles built_deterministic[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}};
 
 /// What the kernels need beside the tensors, in device memory. Rows are filled up to a multiple of 64.
 struct Scratch {
-  float2* table;  ///< table_size(): rotations
-  float2* rows;   ///< padded_rows(): what each query brings, see gradient_sums.hpp
-  float* dQ_sum;  ///< padded_rows()·d: the sums of dQ
-  int* turns;     ///< turn_count(), or nullptr: the additions come in any order
+  float2* table;    ///< table_size(): rotations
+  float2* rows;     ///< padded_rows(): what each query brings, see gradient_sums.hpp
+  float* dQ_sum;    ///< padded_rows()·d: the sums of dQ
+  int* semaphores;  ///< semaphore_count(), or nullptr: the additions come in any order
 };
 inline std::size_t padded_rows(const workbook::Shape& shape) {
   return std::size_t(shape.B * shape.H * ((shape.Nq + 63) / 64 * 64));
@@ -36,8 +36,8 @@ inline std::size_t padded_rows(const workbook::Shape& shape) {
 inline std::size_t dQ_sum_size(const workbook::Shape& shape) {
   return padded_rows(shape) * std::size_t(shape.d);
 }
-/// One for each warp's part of each row block, and one before them.
-inline std::size_t turn_count(const workbook::Shape& shape) {
+/// One for each warp's part of each Q tile, and one before them.
+inline std::size_t semaphore_count(const workbook::Shape& shape) {
   return 1 + padded_rows(shape) / 4;
 }
 

@@ -84,12 +84,12 @@ struct Kernel {
 // BEGIN 18.4
 template <class T>
 __device__ __forceinline__ Work work_of(const Call& call, int number) {
-  const int query_tiles = call.given.query_tiles;
-  if (number >= call.heads * query_tiles) return {-1, call.seen, 0, 0, {0, 0}};
-  const int first_head = number / (call.heads_at_once * query_tiles) * call.heads_at_once;
-  const int heads = min(call.heads_at_once, call.heads - first_head), of_these = number - first_head * query_tiles;
+  const int q_tiles = call.given.q_tiles;
+  if (number >= call.heads * q_tiles) return {-1, call.seen, 0, 0, {0, 0}};
+  const int first_head = number / (call.heads_at_once * q_tiles) * call.heads_at_once;
+  const int heads = min(call.heads_at_once, call.heads - first_head), of_these = number - first_head * q_tiles;
   SeenKeys seen = call.seen;
-  const Sequence own = enter_sequence(seen, call.given, query_tiles - 1 - of_these / heads, T::Br);
+  const Sequence own = enter_sequence(seen, call.given, q_tiles - 1 - of_these / heads, T::Br);
   const int first_query = own.tile * T::Br;
   const Range tiles = seen.template tiles<T::Bc>({first_query, min(seen.Nq, first_query + T::Br)});
   return {first_head + of_these % heads, seen, own.first, first_query, {tiles.first, max(tiles.first, tiles.last)}};

@@ -26,16 +26,16 @@ using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc;
 // Ping-pong, as in chapter 11: a consumer issues its products when it is its turn, and passes the turn on, the last one
 // to the first. Consumer i waits for its turn at barrier 1 + i, of 256 threads.
 template <class T>
-__device__ __forceinline__ void wait_turn(int number) {
+__device__ __forceinline__ void ping_pong_wait(int number) {
   barrier_sync(1 + number, 256);
 }
 template <class T>
-__device__ __forceinline__ void pass_turn(int number) {
+__device__ __forceinline__ void ping_pong_pass(int number) {
   barrier_arrive(1 + (number + 1) % T::consumers, 256);
 }
 template <class T>
-__device__ __forceinline__ void open_turns(int number) {
-  if (number == T::consumers - 1) pass_turn<T>(number);
+__device__ __forceinline__ void ping_pong_start(int number) {
+  if (number == T::consumers - 1) ping_pong_pass<T>(number);
 }
 
 /// Passes over tiles that this consumer's rows do not see, each in its turn. It waits for each of them all the same,
@@ -48,8 +48,8 @@ __device__ __forceinline__ void pass_over(Consumer<T>& own, int tiles) {
     own.leave_K();
     own.wait_V();
     own.leave_V();
-    wait_turn<T>(own.number);
-    pass_turn<T>(own.number);
+    ping_pong_wait<T>(own.number);
+    ping_pong_pass<T>(own.number);
   }
 }
 
@@ -59,9 +59,9 @@ template <class T>
 __device__ __forceinline__ void attend(Consumer<T>& own) {
   int j = own.tiles.last - 1;
   own.wait_K();
-  wait_turn<T>(own.number);
+  ping_pong_wait<T>(own.number);
   own.start_S();
-  pass_turn<T>(own.number);
+  ping_pong_pass<T>(own.number);
   wgmma_wait_group<0>(own.S);
   own.leave_K();
   own.softmax(j);
@@ -69,12 +69,12 @@ __device__ __forceinline__ void attend(Consumer<T>& own) {
   if (T::K_before_O && j > own.tiles.first) own.wait_K();
   while (--j >= own.tiles.first) {
     if (!T::K_before_O) own.wait_K();
-    wait_turn<T>(own.number);
+    ping_pong_wait<T>(own.number);
     own.start_S();
     rescale_O(own.O, own.rescale, j + 1);
     own.wait_V();
     own.start_O();
-    pass_turn<T>(own.number);
+    ping_pong_pass<T>(own.number);
     wgmma_wait_group<1>(own.S);  // S is there, O not yet
     own.leave_K();
     own.softmax(j);  // beside O += P V
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   } else {
     setmaxnreg_inc<T::consumer_registers>();
     Consumer<T> own(smem, any_head, group - 1);
-    open_turns<T>(own.number);
+    ping_pong_start<T>(own.number);
     for (int round = 0;; ++round) {
       mbarrier_wait_parity(smem.Q_full, round % 2);
       __syncwarp();  // the compiler sees: no lane is elsewhere, and what follows is the same for the warp
@@ -141,10 +141,10 @@ __global__ void __launch_bounds__(T::threads, 1)
 template <class T>
 void start(const ForwardCall<Element>& call, const typename T::Change& change, int* taken, int most_blocks) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  const std::int64_t heads = B * H, query_tiles = tiles_of_head(call.mask, call.shape.Nq, T::Br);
+  const std::int64_t heads = B * H, q_tiles = tiles_of_head(call.mask, call.shape.Nq, T::Br);
   if (std::max(heads * call.shape.Nq, B * call.shape.Hkv * call.shape.Nk) >= std::numeric_limits<int>::max())
     throw std::invalid_argument("B·H·N: TMA's coordinates are int, and rows are counted through all heads");
-  dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
   grid.x = std::min(int(grid.x), most_blocks);
   const SeenKeys seen = seen_keys(call);
   // Heads that share K and V are neighbours. Where a mask makes tiles of queries differ, the gaps at
@@ -152,7 +152,7 @@ void start(const ForwardCall<Element>& call, const typename T::Change& change, i
   const int group = int(H / Hkv), at_once = call.mask.kind == workbook::Mask::none && call.starts == nullptr ? 4 : 16;
   const Call numbers{call.lse,   taken,
                      int(heads), std::max(at_once, group),
-                     seen,       Given{int(query_tiles), int(H), group, call.sink, call.starts}};
+                     seen,       Given{int(q_tiles), int(H), group, call.sink, call.starts}};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
                          map_of<T::d>(call.Q, heads, Nq, 64), map_of<T::d>(call.K, B * Hkv, Nk, T::Bc),
                          map_of<T::d>(call.V, B * Hkv, Nk, T::Bc), map_of<T::d>(call.O, heads, Nq, 64), numbers,

@@ -12,14 +12,14 @@
 namespace ch19 {
 namespace {
 
-/// How many column blocks a head of K and V has; and what it brings beside Q, K and V: the `heads` heads of Q, of which
+/// How many K/V tiles a head of K and V has; and what it brings beside Q, K and V: the `heads` heads of Q, of which
 /// `group` neighbours share it, as in chapter 14; and where packed sequences start.
 struct Given {
-  int column_blocks, heads, group;
+  int kv_tiles, heads, group;
   const int* starts;  // nullptr: one sequence
 };
 
-/// The rows that belong together with those of a head's column block number `block`: all of them, or those of a packed
+/// The rows that belong together with those of a head's K/V tile number `block`: all of them, or those of a packed
 /// sequence, of which alone `seen` knows then.
 __device__ inline Sequence enter_sequence(SeenKeys& seen, const Given& given, int block, int Bc) {
   if (given.starts == nullptr) return {0, seen.Nk, block};

@@ -66,53 +66,53 @@ struct Kernel {
 struct Call {
   const float *lse, *D;  // (B·H, padded): what the queries bring
   float* dQ_sum;         // (B·H, padded, d): see place_in_dQ_sum
-  int* turns;            // tickets, then (B·H, padded / 64), or nullptr
+  int* semaphores;       // tickets, then (B·H, padded / 64), or nullptr
   int kv_heads, heads_at_once, padded;
   float scale;
   SeenKeys seen;
   Given given;
 };
 
-/// A step of a block: a row block of a head of Q, counted through the batch.
+/// A step of a block: a Q tile of a head of Q, counted through the batch.
 struct Step {
-  int head, row_block;
+  int head, q_tile;
 };
 
-/// What a block has to do: a column block of one head of K and V, and of one sequence, against the row blocks that see
+/// What a block has to do: a K/V tile of one head of K and V, and of one sequence, against the Q tiles that see
 /// any of its keys, of each head of Q that shares them. Blocks start in the order of their numbers. Where a mask ends
 /// on the right, those of some heads go together, whose Q, dO and dQ_sum the L2 cache holds: first the first column
-/// blocks, which the most queries see. With turns it is the last ones, whose turn comes first.
+/// blocks, which the most queries see. With semaphores it is the last ones, whose turn comes first.
 template <class T>
 struct Work {
   int kv_head, first_head;      // of K and V; the first of Q
   SeenKeys seen;                // the mask, of the sequence alone
   int first_row, padded_first;  // where the sequence begins in its head, and in padded rows
-  int column_block, first_key;  // in the sequence
-  Range row_blocks;             // of each head; there may be none
+  int kv_tile, first_key;       // in the sequence
+  Range q_tiles;                // of each head; there may be none
   int steps;
   __device__ Work(const Call& call, int number) {
-    const int column_blocks = call.given.column_blocks;
-    const int first = number / (call.heads_at_once * column_blocks) * call.heads_at_once;
-    const int heads = min(call.heads_at_once, call.kv_heads - first), within = number - first * column_blocks;
-    const int block = call.turns != nullptr ? column_blocks - 1 - within / heads : within / heads;
+    const int kv_tiles = call.given.kv_tiles;
+    const int first = number / (call.heads_at_once * kv_tiles) * call.heads_at_once;
+    const int heads = min(call.heads_at_once, call.kv_heads - first), within = number - first * kv_tiles;
+    const int block = call.semaphores != nullptr ? kv_tiles - 1 - within / heads : within / heads;
     kv_head = first + within % heads, first_head = kv_head * call.given.group;
     seen = call.seen;
     const Sequence own = enter_sequence(seen, call.given, block, T::Bc);
     first_row = own.first, padded_first = padded_before(call.given.starts, own.first);
-    column_block = own.tile, first_key = own.tile * T::Bc;
-    row_blocks = seen.template row_blocks<T::Br>({first_key, min(seen.Nk, first_key + T::Bc)});
+    kv_tile = own.tile, first_key = own.tile * T::Bc;
+    q_tiles = seen.template q_tiles<T::Br>({first_key, min(seen.Nk, first_key + T::Bc)});
     steps = count_steps(call.given.group);
   }
-  __device__ __forceinline__ Step first_step() const { return {first_head, row_blocks.first}; }
+  __device__ __forceinline__ Step first_step() const { return {first_head, q_tiles.first}; }
 
-  // TODO(19.1) How many steps there are, with `group` heads of Q. And the step after `step`: the next row block, or the
+  // TODO(19.1) How many steps there are, with `group` heads of Q. And the step after `step`: the next Q tile, or the
   // next head's first one (about 3 lines).
   // STUB: __device__ __forceinline__ int count_steps(int group) const { WORKBOOK_TODO(19.1); }
   // STUB: __device__ __forceinline__ void advance(Step& step) const { WORKBOOK_TODO(19.1); }
   // BEGIN 19.1
-  __device__ __forceinline__ int count_steps(int group) const { return group * (row_blocks.last - row_blocks.first); }
+  __device__ __forceinline__ int count_steps(int group) const { return group * (q_tiles.last - q_tiles.first); }
   __device__ __forceinline__ void advance(Step& step) const {
-    if (++step.row_block == row_blocks.last) step = {step.head + 1, row_blocks.first};
+    if (++step.q_tile == q_tiles.last) step = {step.head + 1, q_tiles.first};
   }
   // END 19.1
 };
@@ -138,7 +138,7 @@ __device__ __forceinline__ void make_barriers(typename T::Shared& smem) {
   fence_mbarrier_init();
 }
 
-/// The producer, one thread: K and V of the column block, and of each step Q with its LSE, and dO with its D. Where
+/// The producer, one thread: K and V of the K/V tile, and of each step Q with its LSE, and dO with its D. Where
 /// there is no step nobody waits for K and V, and nothing is loaded.
 template <class T>
 __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
@@ -157,7 +157,7 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
     // and the sequence begins at padded row padded_first of each head (about 5 lines).
     // BEGIN 19.5
     const SequenceRows queries = rows_of_sequence(step.head, call.seen.Nq, work.first_row, work.seen.Nq);
-    const int row = step.row_block * T::Br;
+    const int row = step.q_tile * T::Br;
     cp_async_bulk_tensor_load(tile, tensor, full, 0, queries.before_first + row, 0, queries.end);
     const std::int64_t padded_row = std::int64_t(step.head) * call.padded + work.padded_first + row;
     cp_async_bulk_load(line, of_rows + padded_row, sizeof line, full);

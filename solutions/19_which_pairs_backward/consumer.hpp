@@ -7,7 +7,7 @@
 namespace ch19 {
 namespace {
 
-/// Consumer number `number` of a block: 64 keys against the row blocks of all steps.
+/// Consumer number `number` of a block: 64 keys against the Q tiles of all steps.
 template <class T>
 struct Consumer {
   typename T::Shared& smem;
@@ -71,12 +71,12 @@ struct Consumer {
 /// asked where some query does not see all keys.
 template <int begin, int end, class T>
 __device__ __forceinline__ void form_P(Consumer<T>& own) {
-  const int first_query = own.step.row_block * T::Br, first_key = own.work.first_key + own.own;
+  const int first_query = own.step.q_tile * T::Br, first_key = own.work.first_key + own.own;
   const OfKeys keys(own.work.seen, first_key, first_query);
   if (own.work.seen.all_see({first_query, first_query + T::Br}, {first_key, first_key + 64})) {
     exponentiate<false, 2 * begin, 2 * end>(own.P, own.S, own.lse, own.change, keys);
   } else {
-    if (begin == 0) workbook::cuda::note("masked tile", own.step.row_block);
+    if (begin == 0) workbook::cuda::note("masked tile", own.step.q_tile);
     exponentiate<true, 2 * begin, 2 * end>(own.P, own.S, own.lse, own.change, keys);
   }
 }

@@ -10,7 +10,7 @@ namespace ch19 {
 namespace {
 
 /// For each of `count` padded rows: LSE·log2(e), or +inf if its P is to be 0, as for rows that see nothing or do not
-/// exist; and D = rowsum(dO∘O). d / 8 neighbouring lanes a row. Clears dQ_sum and turns, if there are any.
+/// exist; and D = rowsum(dO∘O). d / 8 neighbouring lanes a row. Clears dQ_sum and semaphores, if there are any.
 template <int d, class Element>
 __global__ void prepare_rows(const Element* __restrict__ O,    // (B·H, Nq, d)
                              const Element* __restrict__ dO,   // (B·H, Nq, d)
@@ -18,7 +18,7 @@ __global__ void prepare_rows(const Element* __restrict__ O,    // (B·H, Nq, d)
                              float* __restrict__ lse_of_rows,  // (B·H, padded)
                              float* __restrict__ D_of_rows,    // (B·H, padded)
                              float* __restrict__ dQ_sum,       // (B·H, padded, d)
-                             int* __restrict__ turns,          // (1 + B·H·padded / 64), or nullptr
+                             int* __restrict__ semaphores,     // (1 + B·H·padded / 64), or nullptr
                              const int* __restrict__ starts, std::int64_t count, int padded, int Nq) {
   constexpr int lanes = d / 8;
   const std::int64_t thread = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, place = thread / lanes;
@@ -28,8 +28,8 @@ __global__ void prepare_rows(const Element* __restrict__ O,    // (B·H, Nq, d)
   const bool exists = query < sequence.length;
   const std::int64_t row = place / padded * Nq + sequence.first + query;
   reinterpret_cast<float4*>(dQ_sum)[2 * thread] = reinterpret_cast<float4*>(dQ_sum)[2 * thread + 1] = {0, 0, 0, 0};
-  if (turns != nullptr && lane == 0 && place % 64 == 0) turns[1 + place / 64] = 0;
-  if (turns != nullptr && thread == 0) turns[0] = 0;
+  if (semaphores != nullptr && lane == 0 && place % 64 == 0) semaphores[1 + place / 64] = 0;
+  if (semaphores != nullptr && thread == 0) semaphores[0] = 0;
   float D = 0;
   if (exists) {
     const uint4 O_eight = reinterpret_cast<const uint4*>(O)[row * lanes + lane];

@@ -1,6 +1,6 @@
 // Chapter 19's kernels as stages, given: what they are built for, the memory that they need, and how to start them. The
-// first one is the chapter's; its variant is deterministic=1, in which the additions to dQ come by turns. The second is
-// the same for bf16, and its operation is "backward_bfloat16".
+// first one is the chapter's; its variant is deterministic=1, in which the additions to dQ come by semaphores. The
+// second is the same for bf16, and its operation is "backward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "which_pairs_backward.hpp"
@@ -19,7 +19,7 @@ Served all_masks() {
   return served;
 }
 
-template <class Element, bool in_turns = false>
+template <class Element, bool deterministic = false>
 BackwardStage<Element> stage_for() {
   BackwardStage<Element> stage{
       .head_dims = {64, 128},
@@ -32,13 +32,14 @@ BackwardStage<Element> stage_for() {
                 scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
-            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
+            int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
             which_pairs_backward(
-                call, {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), turns},
+                call,
+                {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), semaphores},
                 tiles);
           },
   };
-  if (in_turns) stage.extra.push_back(scratch<int>("turns", turn_count));
+  if (deterministic) stage.extra.push_back(scratch<int>("semaphores", semaphore_count));
   return stage;
 }
 

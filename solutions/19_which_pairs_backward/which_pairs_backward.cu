@@ -62,8 +62,8 @@ __device__ __forceinline__ void consume(Consumer<T>& own) {
   }
 }
 
-/// The number of this block in the order in which they begin, for all of its threads. With turns it is a ticket: so
-/// nobody waits for a block that has not begun. It is the first barrier.
+/// The number of this block in the order in which they begin, for all of its threads. With semaphores it is a ticket:
+/// so nobody waits for a block that has not begun. It is the first barrier.
 template <class T>
 __device__ __forceinline__ int begin_block(typename T::Shared& smem, int* tickets) {
   if (threadIdx.x == 0) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ int begin_block(typename T::Shared& smem, int* ticket
   return tickets != nullptr ? smem.ticket : int(blockIdx.x);
 }
 
-/// dK, dV and each column block's part of dQ. One block for each column block of each head of K and V: nobody else
+/// dK, dV and each K/V tile's part of dQ. One block for each K/V tile of each head of K and V: nobody else
 /// writes these rows of dK and dV. It has a group of four warps of which one thread is the producer and one warp the
 /// writer, and the consumers.
 template <class T>
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(T::threads, 1)
               const __grid_constant__ TensorMap dK, const __grid_constant__ TensorMap dV,
               const __grid_constant__ Call call, const __grid_constant__ typename T::Change any_head) {
   auto& smem = workbook::cuda::dynamic_shared<typename T::Shared>();
-  const Work<T> work(call, begin_block<T>(smem, call.turns));
+  const Work<T> work(call, begin_block<T>(smem, call.semaphores));
   const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // the compiler sees: the same for the warp
   if (group == 0) {
     setmaxnreg_dec<T::producer_registers>();
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   }
 }
 
-/// How many heads of K and V go together. Without a right end one: its column blocks all have the same work.
+/// How many heads of K and V go together. Without a right end one: its K/V tiles all have the same work.
 int heads_together(const workbook::Setting& call) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   int heads = 1;
@@ -122,11 +122,12 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const type
     throw std::invalid_argument("B·H·N: TMA's coordinates are int, and rows are counted through all heads");
   const int padded = int(blocks_of_head(call.mask, Nq, 128) * 128);
   const Given given{int(blocks_of_head(call.mask, Nk, T::Bc)), int(H), int(H / Hkv), call.starts};
-  const Call numbers{scratch.lse,          scratch.D, scratch.dQ_sum, scratch.turns,   int(kv_heads),
-                     heads_together(call), padded,    call.scale,     seen_keys(call), given};
+  const Call numbers{scratch.lse,          scratch.D, scratch.dQ_sum, scratch.semaphores, int(kv_heads),
+                     heads_together(call), padded,    call.scale,     seen_keys(call),    given};
   launch(prepare_rows<T::d, Element>, grid_of((count * (T::d / 8) + 255) / 256, "B·H·Nq·d"), dim3(256), 0, call.O,
-         call.dO, call.lse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.turns, call.starts, count, padded, int(Nq));
-  launch(gradients<T>, grid_of(given.column_blocks * kv_heads, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
+         call.dO, call.lse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.semaphores, call.starts, count, padded,
+         int(Nq));
+  launch(gradients<T>, grid_of(given.kv_tiles * kv_heads, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
          sizeof(typename T::Shared), map_of<T::d>(call.Q, heads, Nq, T::Br, T::d / 64),
          map_of<T::d>(call.K, kv_heads, Nk, T::Bc, T::d / 64), map_of<T::d>(call.V, kv_heads, Nk, T::Bc, T::d / 64),
          map_of<T::d>(call.dO, heads, Nq, T::Br, T::d / 64), map_of<T::d>(call.dK, kv_heads, Nk, 64, 1),

@@ -1,7 +1,7 @@
 // Chapter 19, which pairs, the backward pass on Hopper: chapter 15's masks and changes of scores in chapter 13's
 // kernel. dQ, dK, dV and the gradient of the sinks; for Hopper alone (sm_90a).
 //
-// What changes: a block of chapter 13 has a column block of keys and meets row blocks up to the last one. With a mask
+// What changes: a block of chapter 13 has a K/V tile of keys and meets Q tiles up to the last one. With a mask
 // it meets those of which some query sees one of its keys, perhaps none; where heads of Q share K and V it meets those
 // of one head after the other; and its keys are of one packed sequence, in which TMA's boxes end, as in chapter 18.
 // P is recomputed from changed scores, and dS takes the derivative of the change, without a register more: P·derivative
@@ -21,7 +21,7 @@ namespace ch19 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a column block, the queries of a row block, and the warps of a thread block: the first for d = 64, the
+/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block: the first for d = 64, the
 /// second for d = 128. Four warps are the producer's and the writer's, four are a consumer.
 inline constexpr GradientTiles built[] = {{128, 128, 12}, {128, 64, 12}};
 
@@ -41,10 +41,10 @@ inline std::int64_t blocks_of_head(const workbook::Mask& mask, std::int64_t rows
 /// What the kernels need beside the tensors, in device memory. The rows of each sequence are filled up to a multiple of
 /// 128.
 struct Scratch {
-  float* lse;     ///< padded_rows(): LSE·log2(e) of each query
-  float* D;       ///< padded_rows(): rowsum(dO∘O) of each query
-  float* dQ_sum;  ///< padded_rows()·d: the sums of dQ
-  int* turns;     ///< turn_count(), or nullptr: the additions come in any order
+  float* lse;       ///< padded_rows(): LSE·log2(e) of each query
+  float* D;         ///< padded_rows(): rowsum(dO∘O) of each query
+  float* dQ_sum;    ///< padded_rows()·d: the sums of dQ
+  int* semaphores;  ///< semaphore_count(), or nullptr: the additions come in any order
 };
 inline std::size_t padded_rows(const workbook::Setting& setting) {
   const workbook::Shape& shape = setting.shape;
@@ -54,7 +54,7 @@ inline std::size_t dQ_sum_size(const workbook::Setting& setting) {
   return padded_rows(setting) * std::size_t(setting.shape.d);
 }
 /// One for each 64 padded rows, and one before them.
-inline std::size_t turn_count(const workbook::Setting& setting) {
+inline std::size_t semaphore_count(const workbook::Setting& setting) {
   return 1 + padded_rows(setting) / 64;
 }
 

@@ -50,12 +50,10 @@ TEST_CASE("the given kernels write S and P once and read them once", "[kernel][w
       expect_traffic(reply, fmt::format("S.{}_sectors", way), scores * 4 / 32, "S goes through memory once each way");
       expect_traffic(reply, fmt::format("P.{}_sectors", way), scores * 2 / 32, "P goes through memory once each way");
     }
-    const std::int64_t query_tiles = (Nq + tile - 1) / tile, key_tiles = (Nk + tile - 1) / tile;
-    expect_traffic(reply, "Q.load_sectors", double(key_tiles * heads * Nq) * row, "Q is read for each tile of keys");
-    expect_traffic(reply, "K.load_sectors", double(query_tiles * heads * Nk) * row,
-                   "K is read for each tile of queries");
-    expect_traffic(reply, "V.load_sectors", double(query_tiles * heads * Nk) * row,
-                   "V is read for each tile of queries");
+    const std::int64_t q_tiles = (Nq + tile - 1) / tile, kv_tiles = (Nk + tile - 1) / tile;
+    expect_traffic(reply, "Q.load_sectors", double(kv_tiles * heads * Nq) * row, "Q is read for each tile of keys");
+    expect_traffic(reply, "K.load_sectors", double(q_tiles * heads * Nk) * row, "K is read for each tile of queries");
+    expect_traffic(reply, "V.load_sectors", double(q_tiles * heads * Nk) * row, "V is read for each tile of queries");
     expect_traffic(reply, "O.store_sectors", double(heads * Nq) * row, "O is written once");
   }
 }

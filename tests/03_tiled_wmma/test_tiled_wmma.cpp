@@ -264,12 +264,12 @@ TEST_CASE("every key of every tile counts once", "[3.12]") {
 TEST_CASE("each tile of keys is read once for a tile of queries", "[3.12]") {
   require_counters();
   for (const Tiles& tiles : {usual_tiles(64), small_tiles(64)}) {
-    const std::int64_t Nq = 128, Nk = 192, d = 64, query_tiles = tiles_of(Nq, tiles.Br);
+    const std::int64_t Nq = 128, Nk = 192, d = 64, q_tiles = tiles_of(Nq, tiles.Br);
     const AttentionResult result = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 88).problem, tiles.numbers());
     expect_wide(result.reply, "Q", "load", double(Nq * d * 2), fmt::format("Q is read once, Br={}", tiles.Br));
     for (const char* tensor : {"K", "V"}) {
-      expect_wide(result.reply, tensor, "load", double(query_tiles * Nk * d * 2),
-                  fmt::format("{} is read for each of {} query tiles", tensor, query_tiles));
+      expect_wide(result.reply, tensor, "load", double(q_tiles * Nk * d * 2),
+                  fmt::format("{} is read for each of {} query tiles", tensor, q_tiles));
     }
   }
 }
@@ -280,9 +280,9 @@ TEST_CASE("three barriers for a pair of tiles, one more for a query tile", "[3.1
     const std::int64_t heads = 2, Nq = 100, Nk = 150;
     const AttentionResult result =
         attention(input("normal", {1, heads, heads, Nq, Nk, 64}, 94).problem, tiles.numbers());
-    const std::int64_t query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
-    expect_count(result.reply, "block_barriers", double(heads * query_tiles * (3 * key_tiles + 1)),
-                 fmt::format("{} heads · {} query tiles · (3 · {} K/V tiles + 1)", heads, query_tiles, key_tiles),
+    const std::int64_t q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
+    expect_count(result.reply, "block_barriers", double(heads * q_tiles * (3 * kv_tiles + 1)),
+                 fmt::format("{} heads · {} query tiles · (3 · {} K/V tiles + 1)", heads, q_tiles, kv_tiles),
                  "there is a __syncthreads() that protects nothing, or one too few", "barriers");
   }
 }

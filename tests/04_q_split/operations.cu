@@ -13,17 +13,17 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 
 __global__ void work_kernel(std::int64_t* work,  // (3)
-                            int block, int warp, int query_tiles, std::int64_t Nq) {
-  const ch04::Work own = ch04::work_of<128>(block, warp, query_tiles, Nq);
+                            int block, int warp, int q_tiles, std::int64_t Nq) {
+  const ch04::Work own = ch04::work_of<128>(block, warp, q_tiles, Nq);
   work[0] = own.head, work[1] = own.first_query, work[2] = own.rows;
 }
 
-// block, warp, query_tiles, Nq -> work (3), int64: the warp's head, first query and rows, where Br = 128
+// block, warp, q_tiles, Nq -> work (3), int64: the warp's head, first query and rows, where Br = 128
 void work(const Arguments& call) {
   workbook::cuda::DeviceArray<std::int64_t> work("work", 3, workbook::cuda::Role::output);
   workbook::cuda::begin_chapter();
   workbook::cuda::launch(work_kernel, dim3(1), dim3(1), 0, work.data(), int(call.integer("block")),
-                         int(call.integer("warp")), int(call.integer("query_tiles")), call.integer("Nq"));
+                         int(call.integer("warp")), int(call.integer("q_tiles")), call.integer("Nq"));
   work.download(call.array<std::int64_t>("work"));
 }
 

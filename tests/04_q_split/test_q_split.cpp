@@ -60,7 +60,7 @@ TEST_CASE("each block takes one tile of one head's queries", "[4.1]") {
 
 TEST_CASE("a warp has up to 32 rows, and a head may have more than an int counts", "[4.1]") {
   struct Place {
-    std::int64_t block, warp, query_tiles, Nq, head, first_query, rows;  ///< where Br = 128
+    std::int64_t block, warp, q_tiles, Nq, head, first_query, rows;  ///< where Br = 128
   };
   constexpr std::int64_t tiles = 1 << 26;
   for (const Place& p : {Place{3, 2, 2, 200, 1, 192, 8},
@@ -70,11 +70,11 @@ TEST_CASE("a warp has up to 32 rows, and a head may have more than an int counts
                          {2 * tiles - 1, 3, tiles, 128 * tiles - 40, 1, 128 * tiles - 32, -8}}) {
     worker::Call request("work");
     request.number("block", double(p.block)).number("warp", double(p.warp));
-    request.number("query_tiles", double(p.query_tiles)).number("Nq", double(p.Nq));
+    request.number("q_tiles", double(p.q_tiles)).number("Nq", double(p.Nq));
     request.output<std::int64_t>("work", 3);
     const auto got = call(request).output<std::int64_t>("work");
-    const std::string what = fmt::format("block {}, warp {}, {} tiles of 128 queries a head, Nq = {}: ", p.block,
-                                         p.warp, p.query_tiles, p.Nq);
+    const std::string what =
+        fmt::format("block {}, warp {}, {} tiles of 128 queries a head, Nq = {}: ", p.block, p.warp, p.q_tiles, p.Nq);
     expect(got[0] == p.head, what + fmt::format("head {}, not {}", got[0], p.head));
     expect(got[1] == p.first_query, what + fmt::format("first query {}, not {}", got[1], p.first_query),
            "the first query is multiplied as an int, which ends at 2^31: queries are numbers of 64 bits",
@@ -382,12 +382,12 @@ TEST_CASE("d = 128 waits twice a tile", "[4.9]") {
   require_counters();
   for (const Tiles& tiles : all_tiles(128)) {
     for (const std::int64_t Nk : {1, 64, 150}) {
-      const std::int64_t Nq = 200, query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
+      const std::int64_t Nq = 200, q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
       const worker::Reply reply =
           attention(input("normal", {1, 1, 1, Nq, Nk, 128}, 122).problem, tiles.numbers()).reply;
       expect_count(
-          reply, "block_barriers", double(query_tiles * 2 * key_tiles),
-          fmt::format("{} query tiles · 2 a K/V tile · {} K/V tiles, d=128, {}", query_tiles, key_tiles, tiles.text()),
+          reply, "block_barriers", double(q_tiles * 2 * kv_tiles),
+          fmt::format("{} query tiles · 2 a K/V tile · {} K/V tiles, d=128, {}", q_tiles, kv_tiles, tiles.text()),
           "there is a __syncthreads() that protects nothing, or one too few", "barriers");
     }
   }
@@ -438,11 +438,11 @@ TEST_CASE("one barrier a tile for d up to 64, two for d = 128", "[whole]") {
     const std::int64_t heads = 2, Nq = 200, Nk = 150, each = d <= 64 ? 1 : 2;
     const Problem problem = input("normal", {1, heads, heads, Nq, Nk, d}, 108).problem;
     for (const Tiles& tiles : all_tiles(d)) {
-      const std::int64_t query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
+      const std::int64_t q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
       expect_count(attention(problem, tiles.numbers()).reply, "block_barriers",
-                   double(heads * query_tiles * each * key_tiles),
-                   fmt::format("{} heads · {} query tiles · {} a K/V tile · {} K/V tiles, d={}, {}", heads, query_tiles,
-                               each, key_tiles, d, tiles.text()),
+                   double(heads * q_tiles * each * kv_tiles),
+                   fmt::format("{} heads · {} query tiles · {} a K/V tile · {} K/V tiles, d={}, {}", heads, q_tiles,
+                               each, kv_tiles, d, tiles.text()),
                    "there is a __syncthreads() that protects nothing, or one too few", "barriers");
     }
     // Chapter 3 has three for each pair of tiles, and one more for a tile of queries.
@@ -512,16 +512,16 @@ TEST_CASE("kernel 1 waits twice a tile and reads by loads, kernel 2 once and by 
     for (const int kernel : {1, 2}) {
       const Tiles tiles = usual_tiles(d, {{"kernel", double(kernel)}});
       const worker::Reply reply = attention(input("normal", {1, heads, heads, Nq, Nk, d}, 112), tiles).reply;
-      const std::int64_t query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
-      expect_count(reply, "block_barriers", double(heads * query_tiles * (kernel == 1 ? 2 : 1) * key_tiles),
-                   fmt::format("{} heads · {} query tiles · {} · {} K/V tiles, d={}, {}", heads, query_tiles,
-                               kernel == 1 ? 2 : 1, key_tiles, d, tiles.text()),
+      const std::int64_t q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
+      expect_count(reply, "block_barriers", double(heads * q_tiles * (kernel == 1 ? 2 : 1) * kv_tiles),
+                   fmt::format("{} heads · {} query tiles · {} · {} K/V tiles, d={}, {}", heads, q_tiles,
+                               kernel == 1 ? 2 : 1, kv_tiles, d, tiles.text()),
                    "the kernel is not as it was given", "barriers");
       for (const char* tensor : {"K", "V"}) {
         expect_count(
             reply, fmt::format("{}.{}_bytes", tensor, kernel == 1 ? "load" : "async"),
-            double(heads * query_tiles * Nk * d * 2),
-            fmt::format("{} is read once for each of {} query tiles, d={}, {}", tensor, query_tiles, d, tiles.text()),
+            double(heads * q_tiles * Nk * d * 2),
+            fmt::format("{} is read once for each of {} query tiles, d={}, {}", tensor, q_tiles, d, tiles.text()),
             "a tensor is moved more or less often than it must be", "traffic");
       }
     }

@@ -43,7 +43,7 @@ std::string tiles_text(std::int64_t set) {
 
 /// What each block of a launch did, in the order of the blocks' numbers.
 struct Block {
-  std::int64_t head, query_tile;                ///< -1 if it read no query
+  std::int64_t head, q_tile;                    ///< -1 if it read no query
   std::int64_t K_tiles, V_tiles, masked_tiles;  ///< tile j as bit j
 };
 std::vector<Block> blocks_of(const Problem& problem, const Tiles& tiles) {
@@ -68,7 +68,7 @@ std::vector<Block> blocks_of(const Problem& problem, const Tiles& tiles) {
 }
 
 /// "query tile 2 (queries 128 to 191)", for messages.
-std::string query_tile_text(const Shape& s, const Tiles& tiles, std::int64_t t) {
+std::string q_tile_text(const Shape& s, const Tiles& tiles, std::int64_t t) {
   return fmt::format("query tile {} (queries {} to {}; Nq={}, Nk={}, Br={}, Bc={})", t, t * tiles.Br,
                      std::min((t + 1) * tiles.Br, s.Nq) - 1, s.Nq, s.Nk, tiles.Br, tiles.Bc);
 }
@@ -77,7 +77,7 @@ constexpr Lengths boundary_lengths[] = {{256, 256}, {200, 333}, {333, 200}, {130
 
 }  // namespace
 
-// ---- 5.1 key_tiles ----
+// ---- 5.1 kv_tiles ----
 
 TEST_CASE("causal reads only tiles on or below the diagonal", "[5.1]") {
   require_counters();
@@ -86,12 +86,12 @@ TEST_CASE("causal reads only tiles on or below the diagonal", "[5.1]") {
       const Input given = causal_input("normal", {1, 1, 1, Nq, Nk, 64}, 1);
       const Shape& s = given.problem.shape;
       for (const Block& block : blocks_of(given.problem, tiles)) {
-        if (block.query_tile < 0) continue;
-        const std::int64_t seen = tiles_seen(given.problem, tiles, block.query_tile), all = first_tiles(seen);
+        if (block.q_tile < 0) continue;
+        const std::int64_t seen = tiles_seen(given.problem, tiles, block.q_tile), all = first_tiles(seen);
         for (const auto& [name, read] : {std::pair{"K", block.K_tiles}, {"V", block.V_tiles}}) {
           expect((read & ~all) == 0,
                  fmt::format("{} sees the first {} tiles of keys, and read also {} of {}",
-                             query_tile_text(s, tiles, block.query_tile), seen, tiles_text(read & ~all), name),
+                             q_tile_text(s, tiles, block.q_tile), seen, tiles_text(read & ~all), name),
                  "tiles above the diagonal are read and masked, in place of being left out: the range ends at the last "
                  "key of the tile's last query",
                  "tiles-above-diagonal");
@@ -165,11 +165,11 @@ TEST_CASE("only boundary tiles are masked", "[5.2]") {
       const Input given = causal_input("normal", {1, 1, 1, Nq, Nk, 64}, 15);
       const Shape& s = given.problem.shape;
       for (const Block& block : blocks_of(given.problem, tiles)) {
-        const std::int64_t below = tiles_below(s, tiles, block.query_tile);
+        const std::int64_t below = tiles_below(s, tiles, block.q_tile);
         const std::int64_t wrongly = block.masked_tiles & first_tiles(below);
         expect(wrongly == 0,
                fmt::format("in {} every query sees all keys of the first {} tiles, but a mask is applied in {}",
-                           query_tile_text(s, tiles, block.query_tile), below, tiles_text(wrongly)),
+                           q_tile_text(s, tiles, block.q_tile), below, tiles_text(wrongly)),
                "tiles below the diagonal need no mask: ask whether any lane of the warp sees fewer keys than there are",
                "mask-below-diagonal");
       }
@@ -188,7 +188,7 @@ TEST_CASE("all boundary tiles are masked, also when there are several", "[5.2]")
       const auto masked = [&](std::int64_t t) {
         return tiles_seen(given.problem, tiles, t) - tiles_below(s, tiles, t);
       };
-      expect_count(result.reply, "note.masked tile", double(over_query_tiles(s, tiles, masked)),
+      expect_count(result.reply, "note.masked tile", double(over_q_tiles(s, tiles, masked)),
                    fmt::format("the tiles that the diagonal crosses, over all query tiles, with Nq={}, Nk={}, Br={}, "
                                "Bc={}",
                                s.Nq, s.Nk, tiles.Br, tiles.Bc),
@@ -315,14 +315,13 @@ TEST_CASE("at most eight heads run at a time", "[5.4]") {
   for (const std::int64_t H : {8, 19}) {
     const Input given = causal_input("normal", {1, H, H, 100, 100, 32}, 33);
     const std::vector<Block> blocks = blocks_of(given.problem, tiles);
-    const std::int64_t query_tiles = tiles_of(100, tiles.Br);
+    const std::int64_t q_tiles = tiles_of(100, tiles.Br);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      const std::int64_t group = std::int64_t(i) / (8 * query_tiles), last = std::min(8 * group + 8, H) - 1;
+      const std::int64_t group = std::int64_t(i) / (8 * q_tiles), last = std::min(8 * group + 8, H) - 1;
       expect(blocks[i].head / 8 == group,
              fmt::format("with {} heads of {} query tiles, block {} has head {}; blocks {} to {} belong to heads {} to "
                          "{}",
-                         H, query_tiles, i, blocks[i].head, 8 * group * query_tiles, (last + 1) * query_tiles - 1,
-                         8 * group, last),
+                         H, q_tiles, i, blocks[i].head, 8 * group * q_tiles, (last + 1) * q_tiles - 1, 8 * group, last),
              "heads go in groups of heads_together, and a group's blocks are all started before the next group's",
              "heads-together");
     }
@@ -351,7 +350,7 @@ TEST_CASE("a block waits once a tile, and twice where there is one place", "[5.5
         const Input given = causal_input("normal", {1, 1, 1, Nq, Nk, d}, 57);
         const Shape& s = given.problem.shape;
         const std::int64_t seen =
-            over_query_tiles(s, tiles, [&](std::int64_t t) { return tiles_seen(given.problem, tiles, t); });
+            over_q_tiles(s, tiles, [&](std::int64_t t) { return tiles_seen(given.problem, tiles, t); });
         const int waits = d == 128 ? 2 : 1;
         expect_count(attention(given.problem, tiles.numbers()).reply, "block_barriers", double(waits * seen),
                      fmt::format("{} a K/V tile that a query tile sees, and {} such pairs: d={}, Nq={}, Nk={}, Br={}, "
@@ -373,7 +372,7 @@ TEST_CASE("a tile is copied once for each query tile that sees it, and none for 
       const worker::Reply reply = attention(given.problem, tiles.numbers()).reply;
       const auto keys = [&](std::int64_t t) { return std::min(tiles_seen(given.problem, tiles, t) * tiles.Bc, s.Nk); };
       for (const char* tensor : {"K", "V"}) {
-        expect_count(reply, fmt::format("{}.async_bytes", tensor), double(over_query_tiles(s, tiles, keys) * d * 2),
+        expect_count(reply, fmt::format("{}.async_bytes", tensor), double(over_q_tiles(s, tiles, keys) * d * 2),
                      fmt::format("of {} the rows up to the last tile that a query tile sees: d={}, Nq={}, Nk={}",
                                  tensor, d, Nq, Nk),
                      "a tile is copied more or less often than once, or by a block that sees no key of it", "traffic");

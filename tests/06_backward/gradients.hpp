@@ -35,13 +35,13 @@ struct Plan {
   }
   Numbers numbers(std::int64_t d, const Numbers& variant = {}) const {
     const Plan plan = resolved(d, variant);
-    return {{"owned", 32.0 * plan.warps / plan.team}, {"passing", 32.0 * plan.team}, {"warps", double(plan.warps)}};
+    return {{"Bc", 32.0 * plan.warps / plan.team}, {"Br", 32.0 * plan.team}, {"warps", double(plan.warps)}};
   }
 };
 /// Those of the stage, or its variant, that the device has room for; the first is what it takes by itself.
 inline std::vector<Plan> plans(std::int64_t d, const Numbers& variant = {}) {
   std::vector<Plan> all;
-  for (const Sizes& sizes : all_sizes(d, variant)) all.push_back({int(sizes.warps), int(sizes.passing / 32)});
+  for (const Sizes& sizes : all_sizes(d, variant)) all.push_back({int(sizes.warps), int(sizes.Br / 32)});
   return all;
 }
 inline Plan Plan::resolved(std::int64_t d, const Numbers& variant) const {
@@ -86,7 +86,7 @@ inline BackwardResult expect_backward(const Input& in, const Plan& plan = {},
   const GradientTiles tiles{32 * taken.warps / taken.team, 32 * taken.team};
   note_kinds(in.kind, in.given.problem);
   expect_gradients(result, in.given,
-                   fmt::format("{}, {} rows a block, {} rows a tile{}{}", in.name, tiles.owned, tiles.passing,
+                   fmt::format("{}, {} rows a block, {} rows a tile{}{}", in.name, tiles.Bc, tiles.Br,
                                how.in_float ? ", gradients in float" : "",
                                how.atomic   ? ", atomic variant"
                                : how.simple ? ", the first kernels"

@@ -391,7 +391,7 @@ Table tiles() {
             [](GradientModel& m) { m.query_of = [](Index i, Index j) { return round_down(i, 16) + j % 16; }; });
   table.add(
       "rows-of-first-half",
-      "an element takes the LSE and the D of a query from the first half of the row block: the rows begin with that of "
+      "an element takes the LSE and the D of a query from the first half of the Q tile: the rows begin with that of "
       "the block's first query, and first_query is to be added",
       [](GradientModel& m) {
         m.query_of = [tile = m.passing](Index i, Index) { return round_down(i, tile) + i % 32; };

@@ -297,15 +297,15 @@ TEST_CASE("each kernel requests what its formula says", "[whole]") {
     const Plan plan = wish.resolved(d);
     for (const auto& [Nq, Nk, causal] : {std::tuple{100, 152, false}, {100, 152, true}, {330, 200, true}}) {
       const std::int64_t heads = 2, offset = Nk - Nq;
-      const auto& [owned, passing] = plan.tiles(d);
+      const auto& [resident, streamed] = plan.tiles(d);
       // What passes by: whole tiles from the first query on that sees the block's first key; keys up to the last one
       // that the block's last query sees, in whole tiles.
       std::int64_t queries = 0, keys = 0;
-      for (std::int64_t first = 0; first < Nk; first += owned)
-        queries += Nq - (causal ? std::max<std::int64_t>(0, first - offset) / passing * passing : 0);
-      for (std::int64_t first = 0; first < Nq; first += owned) {
-        const std::int64_t last = std::min<std::int64_t>(first + owned, Nq) - 1;
-        keys += std::min<std::int64_t>(Nk, tiles_of(visible_keys(last, Nq, Nk, causal), passing) * passing);
+      for (std::int64_t first = 0; first < Nk; first += resident)
+        queries += Nq - (causal ? std::max<std::int64_t>(0, first - offset) / streamed * streamed : 0);
+      for (std::int64_t first = 0; first < Nq; first += resident) {
+        const std::int64_t last = std::min<std::int64_t>(first + resident, Nq) - 1;
+        keys += std::min<std::int64_t>(Nk, tiles_of(visible_keys(last, Nq, Nk, causal), streamed) * streamed);
       }
       const double row = double(heads * d * 2), rows = double(heads * 8);  // bytes of a row in all heads
       const std::pair<std::string, std::map<std::string, Move>> expected[] = {
@@ -331,7 +331,7 @@ TEST_CASE("each kernel requests what its formula says", "[whole]") {
             {"dQ", {.stored = row * Nq}}}},
       };
       const std::string how = fmt::format("Nq={}, Nk={}, d={}, causal={}, blocks of {} rows, tiles of {}", Nq, Nk, d,
-                                          causal ? "yes" : "no", owned, passing);
+                                          causal ? "yes" : "no", resident, streamed);
       const nlohmann::json launches =
           recorded_launches(input("normal", {1, heads, heads, Nq, Nk, d}, 380, {causal}).given, plan.numbers(d));
       expect(launches.size() == std::size(expected),
@@ -410,12 +410,12 @@ TEST_CASE("one barrier for a tile, one more where two warps share rows", "[whole
     const std::int64_t shared = plan.team - 1;
     // A block: one barrier for the index, each tile, and one before the results where a team has two warps.
     const auto of_blocks = [&](std::int64_t own, std::int64_t pass) {
-      return tiles_of(own, tiles.owned) * (1 + (1 + shared) * tiles_of(pass, tiles.passing) + shared);
+      return tiles_of(own, tiles.Bc) * (1 + (1 + shared) * tiles_of(pass, tiles.Br) + shared);
     };
     const std::int64_t expected = heads * (of_blocks(Nk, Nq) + of_blocks(Nq, Nk));
     expect_count(reply, "block_barriers", double(expected),
-                 fmt::format("{} heads, {} rows a block, {} rows a tile: a barrier for each tile{}", heads, tiles.owned,
-                             tiles.passing, shared ? ", and one in each for the team" : ""),
+                 fmt::format("{} heads, {} rows a block, {} rows a tile: a barrier for each tile{}", heads, tiles.Bc,
+                             tiles.Br, shared ? ", and one in each for the team" : ""),
                  "there is a __syncthreads() that protects nothing, or one too few", "barriers");
   }
 }
@@ -457,11 +457,11 @@ TEST_CASE("the atomic variant agrees with the oracle and adds every dQ once for 
   require_counters();
   const std::int64_t heads = 2, Nq = 96, Nk = 300, d = 64;
   Numbers numbers = Plan{4, 1}.numbers(d, {{"atomic", 1}});
-  const auto owned = std::int64_t(numbers.at("owned"));
+  const auto resident = std::int64_t(numbers.at("Bc"));
   numbers["atomic"] = 1;
   const worker::Reply reply = backward(input("normal", {1, heads, heads, Nq, Nk, d}, 420).given, numbers).reply;
-  expect_count(reply, "dQ_sum.atomic_sectors", double(heads * tiles_of(Nk, owned) * Nq * d * 4) / 32,
-               fmt::format("{} heads · {} key tiles · {} · {} floats", heads, tiles_of(Nk, owned), Nq, d),
+  expect_count(reply, "dQ_sum.atomic_sectors", double(heads * tiles_of(Nk, resident) * Nq * d * 4) / 32,
+               fmt::format("{} heads · {} key tiles · {} · {} floats", heads, tiles_of(Nk, resident), Nq, d),
                "dQ is added more or less often than once for each key tile", "traffic");
   expect(reply.extra_bytes == heads * Nq * (8 + 4 * d),
          fmt::format("it allocates {} bytes, expected 8 for each query and 4 for each element of dQ: {}",

@@ -14,31 +14,31 @@ namespace {
 /// How many (block, tile) pairs the two kernels must load, and how many of these need a mask: counted pair by pair.
 /// Query i sees the keys j <= i + offset.
 struct TileCount {
-  std::int64_t query_tiles = 0, key_tiles = 0, masked = 0;
+  std::int64_t q_tiles = 0, kv_tiles = 0, masked = 0;
 };
 TileCount count_tiles(const Shape& s, std::int64_t offset, const GradientTiles& tiles) {
-  const auto& [owned, passing] = tiles;
+  const auto& [resident, streamed] = tiles;
   TileCount count;
   const auto sees = [&](std::int64_t i, std::int64_t j) { return j < s.Nk && j <= i + offset; };
-  for (std::int64_t first = 0; first < s.Nk; first += owned) {  // blocks that own keys
-    for (std::int64_t tile = 0; tile < s.Nq; tile += passing) {
+  for (std::int64_t first = 0; first < s.Nk; first += resident) {  // blocks that own keys
+    for (std::int64_t tile = 0; tile < s.Nq; tile += streamed) {
       bool any = false, all = true;
-      for (std::int64_t j = first; j < std::min(first + owned, s.Nk); ++j) {
-        for (std::int64_t i = tile; i < std::min(tile + passing, s.Nq); ++i) (sees(i, j) ? any : all) = sees(i, j);
+      for (std::int64_t j = first; j < std::min(first + resident, s.Nk); ++j) {
+        for (std::int64_t i = tile; i < std::min(tile + streamed, s.Nq); ++i) (sees(i, j) ? any : all) = sees(i, j);
       }
-      count.query_tiles += any;
+      count.q_tiles += any;
       count.masked += any && !all;
     }
   }
-  for (std::int64_t first = 0; first < s.Nq; first += owned) {  // blocks that own queries
-    for (std::int64_t tile = 0; tile < s.Nk; tile += passing) {
+  for (std::int64_t first = 0; first < s.Nq; first += resident) {  // blocks that own queries
+    for (std::int64_t tile = 0; tile < s.Nk; tile += streamed) {
       bool any = false, all = true;
-      for (std::int64_t i = first; i < std::min(first + owned, s.Nq); ++i) {
-        for (std::int64_t j = tile; j < tile + passing; ++j) {  // keys that do not exist need a mask, too
+      for (std::int64_t i = first; i < std::min(first + resident, s.Nq); ++i) {
+        for (std::int64_t j = tile; j < tile + streamed; ++j) {  // keys that do not exist need a mask, too
           (sees(i, j) ? any : all) = sees(i, j);
         }
       }
-      count.key_tiles += any;
+      count.kv_tiles += any;
       count.masked += any && !all;
     }
   }
@@ -171,7 +171,7 @@ TEST_CASE("the causal mask of dQ is aligned bottom-right", "[6.5]") {
   expect_causal({"dQ"}, 190);
 }
 
-// ---- 6.6 rows_that_pass ----
+// ---- 6.6 streamed_rows ----
 
 TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[6.6]") {
   std::uint64_t seed = 210;
@@ -203,12 +203,12 @@ void expect_visible_tiles() {
         const TileCount top_left = count_tiles(shape, causal ? 0 : Nk, tiles);
         const worker::Reply reply = backward(input("normal", shape, 220, {causal}).given, numbers).reply;
         const std::string how = fmt::format("Nq={}, Nk={}, causal={}, blocks of {} rows, tiles of {}", Nq, Nk,
-                                            causal ? "yes" : "no", tiles.owned, tiles.passing);
+                                            causal ? "yes" : "no", tiles.Bc, tiles.Br);
         // Rows of Q that pass by, beside those that are read once by the blocks that own them.
         std::int64_t from_tiles = 0, from_rows = 0;
-        for (std::int64_t first = 0; first < Nk; first += tiles.owned) {
+        for (std::int64_t first = 0; first < Nk; first += tiles.Bc) {
           const std::int64_t begin = causal ? std::max<std::int64_t>(0, first - (Nk - Nq)) : 0;
-          from_tiles += std::max<std::int64_t>(0, Nq - begin / tiles.passing * tiles.passing);
+          from_tiles += std::max<std::int64_t>(0, Nq - begin / tiles.Br * tiles.Br);
           from_rows += std::max<std::int64_t>(0, Nq - begin);
         }
         const double rows = counter(reply, "Q.async_bytes") / double(2 * d) - double(Nq);
@@ -234,11 +234,11 @@ void expect_visible_tiles() {
                  : more ? "tiles-not-skipped"
                         : "tiles-skipped");
         };
-        const std::int64_t of_queries = tiles_of(Nq, tiles.passing), of_keys = tiles_of(Nk, tiles.passing);
-        expect_tiles("Q", of_queries, &TileCount::query_tiles);
-        expect_tiles("dO", 2 * of_queries, &TileCount::query_tiles);
-        expect_tiles("K", of_keys, &TileCount::key_tiles);
-        expect_tiles("V", of_keys, &TileCount::key_tiles);
+        const std::int64_t of_queries = tiles_of(Nq, tiles.Br), of_keys = tiles_of(Nk, tiles.Br);
+        expect_tiles("Q", of_queries, &TileCount::q_tiles);
+        expect_tiles("dO", 2 * of_queries, &TileCount::q_tiles);
+        expect_tiles("K", of_keys, &TileCount::kv_tiles);
+        expect_tiles("V", of_keys, &TileCount::kv_tiles);
       }
     }
   }
@@ -254,14 +254,14 @@ void expect_masked_tiles() {
       const TileCount needed = count_tiles(shape, offset_of(shape, causal), plan.tiles(32));
       const worker::Reply reply = backward(input("normal", shape, 230, {causal}).given, plan.numbers(32)).reply;
       const double got = counter(reply, "note.masked tile");
-      expect(
-          got == double(needed.masked),
-          fmt::format("{} tiles are masked, {} have a pair that does not count (Nq={}, Nk={}, causal={}, blocks of "
-                      "{} rows, tiles of {})",
-                      got, needed.masked, Nq, Nk, causal ? "yes" : "no", plan.tiles(32).owned, plan.tiles(32).passing),
-          got > double(needed.masked) ? "tiles are masked in which every pair counts"
-                                      : "a tile is not masked in which a pair does not count",
-          got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
+      expect(got == double(needed.masked),
+             fmt::format("{} tiles are masked, {} have a pair that does not count (Nq={}, Nk={}, causal={}, blocks of "
+                         "{} rows, tiles of {})",
+                         got, needed.masked, Nq, Nk, causal ? "yes" : "no", plan.tiles(32).resident,
+                         plan.tiles(32).streamed),
+             got > double(needed.masked) ? "tiles are masked in which every pair counts"
+                                         : "a tile is not masked in which a pair does not count",
+             got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
     }
   }
 }
@@ -290,8 +290,8 @@ void expect_barriers(const std::string& name, std::int64_t Nq, std::int64_t Nk) 
     const std::int64_t heads = 2, more = plan.team - 1;
     const GradientTiles tiles = plan.tiles(d);
     const bool of_keys = name == "key_gradients";
-    const std::int64_t steps = tiles_of(of_keys ? Nq : Nk, tiles.passing);
-    const std::int64_t expected = heads * tiles_of(of_keys ? Nk : Nq, tiles.owned) * (1 + (1 + more) * steps + more);
+    const std::int64_t steps = tiles_of(of_keys ? Nq : Nk, tiles.Br);
+    const std::int64_t expected = heads * tiles_of(of_keys ? Nk : Nq, tiles.Bc) * (1 + (1 + more) * steps + more);
     for (const auto& launch :
          recorded_launches(input("normal", {1, heads, heads, Nq, Nk, d}, 240).given, plan.numbers(d))) {
       if (launch.at("kernel").get<std::string>().find(name) == std::string::npos) continue;
@@ -299,7 +299,7 @@ void expect_barriers(const std::string& name, std::int64_t Nq, std::int64_t Nk) 
       expect(got == double(expected),
              fmt::format("{} has {} barriers of a block, expected {}: {} heads, blocks of {} rows, {} steps{} (Nq={}, "
                          "Nk={}, d={})",
-                         name, got, expected, heads, tiles.owned, steps, more ? ", teams of two warps" : "", Nq, Nk, d),
+                         name, got, expected, heads, tiles.Bc, steps, more ? ", teams of two warps" : "", Nq, Nk, d),
              got > double(expected) ? "there is a __syncthreads() in the loop that protects nothing"
                                     : "the loop has a __syncthreads() too few",
              "barriers");
@@ -315,7 +315,7 @@ void expect_barriers(const std::string& name, std::int64_t Nq, std::int64_t Nk) 
 TEST_CASE("dK and dV do not depend on how the work is divided", "[6.7]") {
   std::uint64_t seed = 250;
   expect_any_plan({"dV", "dK"}, 130, 64, seed);
-  // The variant with atomics masks a short column block without the causal mask too, and then every query counts.
+  // The variant with atomics masks a short K/V tile without the causal mask too, and then every query counts.
   expect_backward(input("normal", {1, 1, 1, 70, 40, 32}, ++seed), {}, {"dV", "dK"}, {.atomic = true});
   expect_every_kind_of({"dV", "dK"});
 }
@@ -329,11 +329,11 @@ TEST_CASE("dK and dV add up over all query tiles", "[6.7]") {
   }
 }
 
-TEST_CASE("the loop of dK and dV waits once for each row block, and once more for a team", "[6.7]") {
+TEST_CASE("the loop of dK and dV waits once for each Q tile, and once more for a team", "[6.7]") {
   expect_barriers("key_gradients", 100, 152);
 }
 
-TEST_CASE("the loop of dK and dV takes the row blocks that it is told, and masks those that need it", "[6.7]") {
+TEST_CASE("the loop of dK and dV takes the Q tiles that it is told, and masks those that need it", "[6.7]") {
   expect_visible_tiles();
   expect_masked_tiles();
 }
@@ -364,11 +364,11 @@ TEST_CASE("dQ adds up over all key tiles", "[6.8]") {
   }
 }
 
-TEST_CASE("the loop of dQ waits once for each column block, and once more for a team", "[6.8]") {
+TEST_CASE("the loop of dQ waits once for each K/V tile, and once more for a team", "[6.8]") {
   expect_barriers("query_gradients", 152, 100);
 }
 
-TEST_CASE("the loop of dQ takes the column blocks that it is told, and masks those that need it", "[6.8]") {
+TEST_CASE("the loop of dQ takes the K/V tiles that it is told, and masks those that need it", "[6.8]") {
   expect_visible_tiles();
   expect_masked_tiles();
 }

@@ -340,12 +340,12 @@ TEST_CASE("one barrier a tile", "[8.7]") {
       const std::int64_t heads = 2, Nq = 200, Nk = 150;
       const worker::Reply reply =
           attention(input("normal", {1, heads, heads, Nq, Nk, d}, 75).problem, tiles.numbers()).reply;
-      const std::int64_t query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
-      expect_count(reply, "block_barriers", double(heads * query_tiles * key_tiles),
-                   fmt::format("{} heads · {} query tiles · {} K/V tiles, d={}, {}", heads, query_tiles, key_tiles, d,
-                               tiles.text()),
-                   "there is a __syncthreads() that protects nothing, or one too few", "barriers");
-      const std::int64_t warps = heads * query_tiles * tiles.warps;
+      const std::int64_t q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
+      expect_count(
+          reply, "block_barriers", double(heads * q_tiles * kv_tiles),
+          fmt::format("{} heads · {} query tiles · {} K/V tiles, d={}, {}", heads, q_tiles, kv_tiles, d, tiles.text()),
+          "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+      const std::int64_t warps = heads * q_tiles * tiles.warps;
       const double waits = counter(reply, "async_partial_waits");
       expect(
           waits >= double(warps),

@@ -1,5 +1,5 @@
 // What goes wrong where S and dP are computed transposed and parts of them go from hand to hand, beside the mistakes of
-// chapter 6, whose model of a gradient serves here too. In a column block's dQ the rows are queries, in its dK and dV
+// chapter 6, whose model of a gradient serves here too. In a K/V tile's dQ the rows are queries, in its dK and dV
 // keys; `owned` is Bc and `passing` is Br.
 #include <algorithm>
 #include <cmath>
@@ -161,10 +161,10 @@ Table uncounted() {
   return table;
 }
 
-/// A row block and a column block, from the keys' side.
+/// A Q tile and a K/V tile, from the keys' side.
 struct Blocks {
   Index query, key;  ///< the first of each
-  Index diagonal;    ///< query i sees the keys of the column block up to i + diagonal, numbered from its first one on
+  Index diagonal;    ///< query i sees the keys of the K/V tile up to i + diagonal, numbered from its first one on
   Index Br, Bc;
 
   Blocks(const GradientModel& m, Index i, Index j)
@@ -173,12 +173,12 @@ struct Blocks {
         diagonal(m.offset() - key),
         Br(m.passing),
         Bc(m.owned) {}
-  /// Whether the row block is loaded, and whether it is masked.
+  /// Whether the Q tile is loaded, and whether it is masked.
   bool visited() const { return query / Br >= std::max<Index>(0, -diagonal) / Br; }
   bool masked(const GradientModel& m) const { return m.Nk() - key < Bc || query + diagonal < Bc - 1; }
 };
 
-/// 9.4: the mask. `sees`: whether query i of a masked row block sees key j.
+/// 9.4: the mask. `sees`: whether query i of a masked Q tile sees key j.
 Table masks() {
   const auto sees = [](auto sees_if_masked) {
     return [=](GradientModel& m) {
@@ -189,20 +189,19 @@ Table masks() {
     };
   };
   Table table(&GradientModel::causal);
-  table.add(
-      "first-row-block-left-out",
-      "row blocks begin with the first query that sees a key, rounded up: the row block that it lies in is left out",
-      [](GradientModel& m) {
-        m.sees = [right = m](Index i, Index j) {
-          const Blocks at(right, i, j);
-          return right.sees(i, j) && at.query >= std::max<Index>(0, -at.diagonal);
-        };
-      });
-  table.add("diagonal-of-the-block", "the diagonal is counted from the column block's first key, not from the warp's",
+  table.add("first-row-block-left-out",
+            "Q tiles begin with the first query that sees a key, rounded up: the Q tile that it lies in is left out",
+            [](GradientModel& m) {
+              m.sees = [right = m](Index i, Index j) {
+                const Blocks at(right, i, j);
+                return right.sees(i, j) && at.query >= std::max<Index>(0, -at.diagonal);
+              };
+            });
+  table.add("diagonal-of-the-block", "the diagonal is counted from the K/V tile's first key, not from the warp's",
             sees([](const Blocks& at, Index i, Index j) { return (j - at.key) % 32 <= i + at.diagonal; }));
   table.add(
       "diagonal-of-the-row-block",
-      "the diagonal is counted from the row block's first query, not from the first that P is formed of",
+      "the diagonal is counted from the Q tile's first query, not from the first that P is formed of",
       sees([](const Blocks& at, Index i, Index j) { return j - at.key <= at.query + i % (at.Br / 2) + at.diagonal; }));
   table.add(
       "dS-not-masked",
@@ -305,10 +304,10 @@ Table dQ() {
       [](GradientModel& m) {
         m.in_left = [](Index i, Index j, int) { return i % 32 < side ? transposed_within(8, i, j) : Place{i, j}; };
       });
-  table.add("last-keys-left-out", "the last 16 keys of each column block have no part in dQ",
+  table.add("last-keys-left-out", "the last 16 keys of each K/V tile have no part in dQ",
             [](GradientModel& m) { m.counts = [Bc = m.owned](Index, Index key) { return key % Bc < Bc - side; }; });
   table.add(
-      "first-keys-in-dQ", "dS of all keys is multiplied with the first 16 rows of K of the column block",
+      "first-keys-in-dQ", "dS of all keys is multiplied with the first 16 rows of K of the K/V tile",
       [](GradientModel& m) { m.right_row = [Bc = m.owned](Index key) { return round_down(key, Bc) + key % side; }; });
   table.add(
       "dS-eight-apart", "of each 32 queries the second 16 begin eight behind the first in dS: two chunks lie between",
@@ -326,11 +325,11 @@ Table dQ() {
                 for (std::size_t c = 8; c < sums.size(); ++c) sums[c] = sums[c % 8];
               };
             });
-  table.add("last-row-block-not-added", "dQ of the last row block is not added: nobody comes after it",
+  table.add("last-row-block-not-added", "dQ of the last Q tile is not added: nobody comes after it",
             [](GradientModel& m) {
               m.counts = [first = round_down(m.Nq() - 1, m.passing)](Index query, Index) { return query < first; };
             });
-  table.add("half-of-the-warps", "the second half of the warps adds its columns of dQ for the last row block only",
+  table.add("half-of-the-warps", "the second half of the warps adds its columns of dQ for the last Q tile only",
             [](GradientModel& m) {
               m.sums_to = [last = round_down(m.Nq() - 1, m.passing)](Index query, std::vector<double>& sums) {
                 if (query < last) std::fill(sums.begin() + std::ptrdiff_t(sums.size() / 2), sums.end(), 0.0);

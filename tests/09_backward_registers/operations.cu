@@ -15,19 +15,20 @@ using workbook::Shape;
 using workbook::cuda::Arguments, workbook::cuda::DeviceArray, workbook::cuda::Operations, workbook::cuda::Role;
 
 /// As the operation "backward"; the numbers owned, passing and warps must be given, deterministic may be. With the
-/// array dlse (B, H, Nq) the loss depends on the LSE too; with the array turns it gets what the turns come to.
+/// array dlse (B, H, Nq) the loss depends on the LSE too; with the array semaphores it gets what the semaphores come
+/// to.
 void backward(const Arguments& call) {
   workbook::cuda::GradientTensors<half, half> t(call);
   const Shape shape = call.shape();
   DeviceArray<float2> rows("rows", ch09::padded_rows(shape), Role::scratch);
   DeviceArray<float> dQ_sum("dQ_sum", ch09::dQ_sum_size(shape), Role::scratch);
-  const bool in_turns = call.integer("deterministic", 0) != 0;
-  DeviceArray<int> turns("turns", in_turns ? ch09::turn_count(shape) : 0, Role::scratch);
+  const bool deterministic = call.integer("deterministic", 0) != 0;
+  DeviceArray<int> semaphores("semaphores", deterministic ? ch09::semaphore_count(shape) : 0, Role::scratch);
   DeviceArray<float> dlse("dlse", call.input("dlse"));
   ch09::backward(ch09::BackwardCall<half>{call.setting(), t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.dO.data(),
                                           t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data()},
-                 dlse.data(), ch09::Scratch{rows.data(), dQ_sum.data(), in_turns ? turns.data() : nullptr},
-                 {int(call.integer("owned")), int(call.integer("passing")), int(call.integer("warps"))});
+                 dlse.data(), ch09::Scratch{rows.data(), dQ_sum.data(), deterministic ? semaphores.data() : nullptr},
+                 {int(call.integer("Bc")), int(call.integer("Br")), int(call.integer("warps"))});
   t.download(call);
 }
 
@@ -35,27 +36,27 @@ void backward(const Arguments& call) {
 /// which adds 1 in every lane after the other has begun to wait.
 __global__ void take_turns_kernel(int* numbers, int* begun, int* sums, int* got) {
   const int thread = threadIdx.x, warp = thread / 32;
-  const ch09::Turn<true> turn{numbers + warp, 1 - int(blockIdx.x)};
+  const ch09::Semaphore<true> semaphore{numbers + warp, 1 - int(blockIdx.x)};
   if (blockIdx.x == 0) {
-    const int seen = ch09::look(turn);
+    const int seen = ch09::read_counter(semaphore);
     if (thread % 32 == 0) atomicAdd(begun + warp, 1);
-    ch09::wait_for(turn, seen);
+    ch09::wait_for(semaphore, seen);
     got[thread] = atomicAdd(sums + thread, 0);
   } else {
     while (atomicAdd(begun + warp, 0) == 0) {
     }
     for (int i = 0; i < 2000; ++i) __syncwarp();
-    ch09::wait_for(turn, ch09::look(turn));
+    ch09::wait_for(semaphore, ch09::read_counter(semaphore));
     atomicAdd(sums + thread, 1);
-    ch09::end_turn(turn);
+    ch09::release(semaphore);
   }
 }
 
 __global__ void end_turn_kernel(int* number) {
-  ch09::end_turn(ch09::Turn<true>{number, 0});
+  ch09::release(ch09::Semaphore<true>{number, 0});
 }
 // -> number (1), int32: what a turn's place holds when the first turn of a warp has ended
-void end_turn(const Arguments& call) {
+void release(const Arguments& call) {
   const std::int32_t zero[1] = {};
   DeviceArray<std::int32_t> number("number", std::span<const std::int32_t>(zero));
   workbook::cuda::begin_chapter();
@@ -75,6 +76,6 @@ void take_turns(const Arguments& call) {
   got.download(call.array<std::int32_t>("got"));
 }
 
-const Operations operations{{"end_turn", end_turn}, {"take_turns", take_turns}, {"backward_dlse", backward}};
+const Operations operations{{"release", release}, {"take_turns", take_turns}, {"backward_dlse", backward}};
 
 }  // namespace

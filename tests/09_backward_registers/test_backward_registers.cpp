@@ -17,12 +17,12 @@ using namespace workbook::test::gradients;
 
 namespace {
 
-/// The warps that share 32 keys of a column block.
+/// The warps that share 32 keys of a K/V tile.
 std::int64_t team_of(const Sizes& sizes) {
-  return 32 * sizes.warps / sizes.owned;
+  return 32 * sizes.warps / sizes.Bc;
 }
 
-/// mma and ldmatrix of one row block and one column block: five products, each operand loaded for 32 rows of the
+/// mma and ldmatrix of one Q tile and one K/V tile: five products, each operand loaded for 32 rows of the
 /// result.
 struct Instructions {
   double mma, ldmatrix, stmatrix;
@@ -30,7 +30,7 @@ struct Instructions {
 Instructions instructions_of(std::int64_t d, const Sizes& s) {
   const std::int64_t team = team_of(s);
   const double warps = double(s.warps), half = double(s.passing) / 2, columns = double(d) / double(team);
-  const double formed = team == 1 ? 2 : 1;                                // halves of a row block that a warp forms
+  const double formed = team == 1 ? 2 : 1;                                // halves of a Q tile that a warp forms
   const double scores = formed * 2 * (double(d) / 16) * (2 + half / 16);  // Sᵀ and dPᵀ
   const double products = 2 * 2 * (half / 16) * (columns / 16);           // dV and dK, both halves
   const double exchanged = team == 1 ? 0 : 2 * 2 * (half / 16);           // P and dS of the other half
@@ -45,7 +45,7 @@ void expect_instructions() {
       const Instructions expected = instructions_of(d, sizes);
       const Growth growth(d, sizes);
       growth.expect("multiply_calls", expected.mma, "mma of five products",
-                    "five products of a row block and a column block take so many mma: one of them is computed twice, "
+                    "five products of a Q tile and a K/V tile take so many mma: one of them is computed twice, "
                     "or not at all",
                     "products");
       growth.expect("shared.matrix_loads", expected.ldmatrix, "ldmatrix of their operands",
@@ -110,7 +110,7 @@ const Claims of_9_4 = {
     {"[9.4]", "keys that do not exist have no part in dQ", [] { expect_no_keys_behind(); }},
 };
 
-TEST_CASE("only row blocks that see a key are loaded", "[9.4]") {
+TEST_CASE("only Q tiles that see a key are loaded", "[9.4]") {
   require_counters();
   for (const auto& [Nq, Nk] : lengths_of_every_kind(70)) {
     for (const bool causal : {false, true}) {
@@ -122,13 +122,13 @@ TEST_CASE("only row blocks that see a key are loaded", "[9.4]") {
   }
 }
 
-TEST_CASE("only row blocks that the diagonal or the end crosses are masked", "[9.4]") {
+TEST_CASE("only Q tiles that the diagonal or the end crosses are masked", "[9.4]") {
   require_counters();
   for (const auto& [Nq, Nk] : lengths_of_every_kind(70)) {
     const BackwardProblem given = input("normal", {1, 1, 1, Nq, Nk, 32}, 196, {true}).given;
     expect_blocks_masked(backward(given, small_sizes(32).numbers()).reply, given.problem, small_sizes(32));
   }
-  for (const std::int64_t Nk : {64, 70}) {  // the last column block is full, and short
+  for (const std::int64_t Nk : {64, 70}) {  // the last K/V tile is full, and short
     const BackwardProblem given = input("normal", {1, 1, 1, 70, Nk, 32}, 197).given;
     expect_blocks_masked(backward(given, small_sizes(32).numbers()).reply, given.problem, small_sizes(32));
   }
@@ -180,11 +180,11 @@ TEST_CASE("every addition fills a line of 128 bytes", "[9.7]") {
     for (const Sizes& sizes : all_sizes(d)) {
       const std::int64_t Nq = 128, Nk = 256;
       const worker::Reply reply = backward(input("normal", {1, 1, 1, Nq, Nk, d}, 240).given, sizes.numbers()).reply;
-      const double elements = double(Nq * d * (Nk / sizes.owned));
+      const double elements = double(Nq * d * (Nk / sizes.Bc));
       expect_count(reply, "dQ_sum.atomic_requests", elements / 32,
-                   fmt::format("{} column blocks add to every element of dQ, 32 at a time, d={}, {}", Nk / sizes.owned,
-                               d, sizes.text()),
-                   "a part of dQ is added more or less often than once for each column block", "traffic");
+                   fmt::format("{} K/V tiles add to every element of dQ, 32 at a time, d={}, {}", Nk / sizes.Bc, d,
+                               sizes.text()),
+                   "a part of dQ is added more or less often than once for each K/V tile", "traffic");
       expect_count(reply, "dQ_sum.atomic_sectors", elements / 8,
                    fmt::format("32 lanes add to 128 bytes side by side, 4 sectors, d={}, {}", d, sizes.text()),
                    "the lanes of a warp add to places that do not lie side by side", "uncoalesced");
@@ -216,16 +216,16 @@ TEST_CASE("a warp waits for its turn", "[9.8]") {
          "wait_for returns before the place holds this warp's number", "turn-not-waited");
 }
 
-TEST_CASE("each column block ends its turn", "[9.8]") {
-  expect_turns(true);
-  expect_every_kind(all_gradients, by_turns);
+TEST_CASE("each K/V tile ends its turn", "[9.8]") {
+  expect_semaphores(true);
+  expect_every_kind(all_gradients, deterministic_mode);
 }
 
 TEST_CASE("no lane adds before its turn or after it", "[9.8]") {
   require_counters();
   // What lane 0 sees and says for its warp has to be true of all lanes.
   const Input in = input("normal", {1, 1, 1, 130, 260, 64}, 255);
-  const Sizes sizes = usual_sizes(64, by_turns);
+  const Sizes sizes = usual_sizes(64, deterministic_mode);
   Numbers numbers = sizes.numbers();
   numbers["workers"] = 1;
   const worker::Reply reply = backward(in.given, numbers).reply;
@@ -267,29 +267,28 @@ TEST_CASE("ragged tails are part of the answer", "[9.9]") {
   expect_every_kind();
 }
 
-TEST_CASE("every row block counts once", "[9.9]") {
+TEST_CASE("every Q tile counts once", "[9.9]") {
   for (const std::int64_t d : {32, 128}) {
     for (std::int64_t first = 0; first < 192; first += 64)
       expect_right(only_queries(input("normal", {1, 1, 1, 192, 40, d}, 275), first, 64));
   }
 }
 
-TEST_CASE("one barrier a row block", "[9.9]") {
+TEST_CASE("one barrier a Q tile", "[9.9]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       const Shape s{1, 2, 2, 100, 140, d};
       const worker::Reply reply = backward(input("normal", s, 280).given, sizes.numbers()).reply;
-      const double column_blocks = double(s.H * tiles_of(s.Nk, sizes.owned)),
-                   row_blocks = double(tiles_of(s.Nq, sizes.passing));
-      expect_count(reply, "block_barriers", column_blocks * (row_blocks + 1),
-                   fmt::format("{} column blocks · ({} row blocks + the last dS), d={}, {}", column_blocks, row_blocks,
-                               d, sizes.text()),
-                   "there is a __syncthreads() that protects nothing, or one too few", "barriers");
-      const double teams = team_of(sizes) == 1 ? 0 : double(sizes.owned / 32);
-      expect_count(reply, "named_barriers", column_blocks * row_blocks * teams,
-                   fmt::format("each team of two meets once a row block, d={}, {}", d, sizes.text()),
-                   "the warps of a team exchange more or less often than once a row block", "barriers");
+      const double kv_tiles = double(s.H * tiles_of(s.Nk, sizes.Bc)), q_tiles = double(tiles_of(s.Nq, sizes.Br));
+      expect_count(
+          reply, "block_barriers", kv_tiles * (q_tiles + 1),
+          fmt::format("{} K/V tiles · ({} Q tiles + the last dS), d={}, {}", kv_tiles, q_tiles, d, sizes.text()),
+          "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+      const double teams = team_of(sizes) == 1 ? 0 : double(sizes.Bc / 32);
+      expect_count(reply, "named_barriers", kv_tiles * q_tiles * teams,
+                   fmt::format("each team of two meets once a Q tile, d={}, {}", d, sizes.text()),
+                   "the warps of a team exchange more or less often than once a Q tile", "barriers");
     }
   }
 }
@@ -298,18 +297,18 @@ TEST_CASE("the places do not race, whatever the order of the lanes", "[9.9]") {
   for (const std::int64_t d : head_dims()) expect_no_race({1, 1, 1, 130, 140, d}, 285, {{}}, 2);
 }
 
-TEST_CASE("the next row block is copied while this one is multiplied", "[9.9]") {
+TEST_CASE("the next Q tile is copied while this one is multiplied", "[9.9]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
-      const std::int64_t row_blocks = 4;
-      const Shape s{1, 1, 1, row_blocks * sizes.passing, sizes.owned, d};
+      const std::int64_t q_tiles = 4;
+      const Shape s{1, 1, 1, q_tiles * sizes.Br, sizes.Bc, d};
       const worker::Reply reply = backward(input("normal", s, 288).given, sizes.numbers()).reply;
-      // Of a row block's five products dQ comes a round later, and that of the last one behind the loop.
+      // Of a Q tile's five products dQ comes a round later, and that of the last one behind the loop.
       expect_beside_copies(counter(reply, "multiply_calls"), counter(reply, "multiplies_beside_copies"),
-                           (4.0 / 5 + 2.0 / 5) / double(row_blocks),
-                           fmt::format("all but those of the last of {} row blocks, and the two last dQ, d={}, {}",
-                                       row_blocks, d, sizes.text()));
+                           (4.0 / 5 + 2.0 / 5) / double(q_tiles),
+                           fmt::format("all but those of the last of {} Q tiles, and the two last dQ, d={}, {}",
+                                       q_tiles, d, sizes.text()));
     }
   }
 }
@@ -320,12 +319,12 @@ TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[9.9]") {
     const Shape s{1, 1, 1, 192, 256, d};
     const Sizes sizes = usual_sizes(d);
     const worker::Reply reply = backward(input("normal", s, 290).given, sizes.numbers()).reply;
-    const double column_blocks = double(tiles_of(s.Nk, sizes.owned));
-    for (const auto& [tensor, bytes] : {std::pair{"Q", column_blocks * double(s.Nq * d * 2)},
-                                        {"dO", column_blocks * double(s.Nq * d * 2)},
+    const double kv_tiles = double(tiles_of(s.Nk, sizes.Bc));
+    for (const auto& [tensor, bytes] : {std::pair{"Q", kv_tiles * double(s.Nq * d * 2)},
+                                        {"dO", kv_tiles * double(s.Nq * d * 2)},
                                         {"K", double(s.Nk * d * 2)},
                                         {"V", double(s.Nk * d * 2)},
-                                        {"rows", column_blocks * double(s.Nq * 8)}}) {
+                                        {"rows", kv_tiles * double(s.Nq * 8)}}) {
       expect_count(reply, std::string(tensor) + ".async_bytes", bytes, fmt::format("{}, d={}", tensor, d),
                    "a tensor is copied more or less often than it must be", "traffic");
       expect_count(reply, std::string(tensor) + ".async_sectors", bytes / 32, fmt::format("{}, d={}", tensor, d),
@@ -342,8 +341,8 @@ const Claims of_the_whole = {
     {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(129 * 129 * 128); }},
     {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
     {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
-    {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_by_turns(); }},
-    {"[whole]", "200 runs by turns are equal to the last bit", [] { expect_repeatable_by_turns(200); }},
+    {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_deterministic(); }},
+    {"[whole]", "200 runs by turns are equal to the last bit", [] { expect_repeatable_deterministic(200); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
     {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
     {"[whole]", "five products, and each operand is loaded for 32 rows", [] { expect_instructions(); }},

@@ -146,8 +146,8 @@ TEST_CASE("TMA brings each tile once", "[11.2]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Tiles& tiles : {small, own(d, 1)}) {
-      const std::int64_t key_tiles = 3, row = d * 2;
-      const Problem problem = input("normal", {1, 1, 1, tiles.Br, key_tiles * tiles.Bc, d}, 15).problem;
+      const std::int64_t kv_tiles = 3, row = d * 2;
+      const Problem problem = input("normal", {1, 1, 1, tiles.Br, kv_tiles * tiles.Bc, d}, 15).problem;
       const worker::Reply reply = attention(problem, tiles.numbers()).reply;
       const auto expect_bytes = [&](const char* tensor, std::int64_t rows) {
         expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), double(rows * row),
@@ -155,10 +155,10 @@ TEST_CASE("TMA brings each tile once", "[11.2]") {
                      "a tile is copied more or less often than once", "traffic");
       };
       expect_bytes("Q", tiles.Br);
-      expect_bytes("K", key_tiles * tiles.Bc);
-      expect_bytes("V", key_tiles * tiles.Bc);
+      expect_bytes("K", kv_tiles * tiles.Bc);
+      expect_bytes("V", kv_tiles * tiles.Bc);
       expect_count(
-          reply, "bulk_loads", double(consumers(tiles) + 2 * key_tiles),
+          reply, "bulk_loads", double(consumers(tiles) + 2 * kv_tiles),
           fmt::format("copies: one for each consumer's Q, one for each tile of K and V, d={}, {}", d, tiles.text()),
           "a tile is copied in parts, or more than once", "traffic");
     }
@@ -291,8 +291,8 @@ TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
 
 TEST_CASE("overlapped, each tile has its turn", "[11.7]") {
   require_counters();
-  expect_turns(own(64, 4), 64, 16);
-  expect_turns(small, 64, 16, 2);
+  expect_ping_pong(own(64, 4), 64, 16);
+  expect_ping_pong(small, 64, 16, 2);
 }
 
 TEST_CASE("overlapped, each softmax but the first runs beside a product", "[11.7]") {
@@ -331,8 +331,8 @@ TEST_CASE("in turns, it agrees with the oracle", "[11.8]") {
 
 TEST_CASE("each consumer waits for a turn a tile", "[11.8]") {
   require_counters();
-  expect_turns(own(64, 4), 64, 16);
-  expect_turns(small, 64, 16, 2);
+  expect_ping_pong(own(64, 4), 64, 16);
+  expect_ping_pong(small, 64, 16, 2);
 }
 
 // ---- The whole chapter ----

@@ -388,7 +388,7 @@ TEST_CASE("overlapped, each tile is waited for once", "[12.7]") {
   require_counters();
   for (const Tiles& tiles : {two, three}) {
     expect_waits(tiles, 64);
-    expect_turns(tiles, 64, 32);
+    expect_ping_pong(tiles, 64, 32);
   }
 }
 

@@ -52,7 +52,7 @@ Table scores() {
   table.add("consumer-0-keys", "both consumers form S and dP of the first 64 keys", [](GradientModel& m) {
     m.of_keys_in_scores = [](Index row, Index column) { return Place{round_down(row, 128) + row % 64, column}; };
   });
-  table.add("block-0-keys", "every column block takes the keys and values of the first", [](GradientModel& m) {
+  table.add("block-0-keys", "every K/V tile takes the keys and values of the first", [](GradientModel& m) {
     m.of_keys_in_scores = [](Index row, Index column) { return Place{row % 128, column}; };
     if (m.of_queries) m.right_row = [](Index key) { return key % 128; };
   });
@@ -61,13 +61,12 @@ Table scores() {
       return in->saved.lse.values[std::size_t(head * in->problem.shape.Nq + i)] / judge::ln_2;
     };
   });
-  table.add("lse-of-first-half",
-            "P of the second half of a row block's queries is formed with the LSE of the first half",
+  table.add("lse-of-first-half", "P of the second half of a Q tile's queries is formed with the LSE of the first half",
             [](GradientModel& m) {
               m.query_of_D = m.query_of;
               m.query_of = [Br = m.passing](Index i, Index) { return i % Br < Br / 2 ? i : i - Br / 2; };
             });
-  table.add("first-line", "every row block takes the LSE and D of the head's first queries",
+  table.add("first-line", "every Q tile takes the LSE and D of the head's first queries",
             [](GradientModel& m) { m.query_of = [Br = m.passing](Index i, Index) { return i % Br; }; });
   return table;
 }
@@ -99,13 +98,13 @@ Table masks() {
   return table;
 }
 
-/// 13.2: which queries come, if causal: those of row block i where i is to be counted from the first one on that sees a
-/// key of the column block. All else takes them for the right ones.
+/// 13.2: which queries come, if causal: those of Q tile i where i is to be counted from the first one on that sees a
+/// key of the K/V tile. All else takes them for the right ones.
 Table queries() {
   Table table(&GradientModel::causal);
   table.add("queries-from-the-first",
-            "the row blocks of queries that come begin with the head's first one: they have to begin with the first "
-            "one that the column block needs",
+            "the Q tiles of queries that come begin with the head's first one: they have to begin with the first "
+            "one that the K/V tile needs",
             [](GradientModel& m) {
               const auto passed_over = [Nq = m.Nq(), offset = m.offset(), Bc = m.owned, Br = m.passing](Index j) {
                 return std::min(std::max<Index>(0, round_down(j, Bc) - offset) / Br, (Nq - 1) / Br) * Br;
@@ -124,26 +123,26 @@ Table queries() {
 Table products() {
   Table table(of_keys);
   table.add("second-half-again",
-            "{P} of the second half of a row block's queries is multiplied with the rows of its first half",
+            "{P} of the second half of a Q tile's queries is multiplied with the rows of its first half",
             [](GradientModel& m) {
               m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % (Br / 2); };
             });
   table.add(
       "first-half-of-P-again",
-      "P of the second half of a row block's queries is that of the first half: S holds the numbers of all of them",
+      "P of the second half of a Q tile's queries is that of the first half: S holds the numbers of all of them",
       [](GradientModel& m) {
         m.in_left = [Br = m.passing](Index i, Index j, int) { return Place{i % Br < Br / 2 ? i : i - Br / 2, j}; };
       },
       [](const GradientModel& m) { return m.of_values && m.d() == 128; });
   table.add(
       "last-half-only",
-      "each call of start_sum begins the sums anew: of dV the last half of the last row block is left, of dK all of it",
+      "each call of start_sum begins the sums anew: of dV the last half of the last Q tile is left, of dK all of it",
       [](GradientModel& m) {
         const Index last = round_down(m.Nq() - 1, m.passing) + (m.of_values ? m.passing / 2 : 0);
         m.counts = [last](Index, Index query) { return query >= last; };
       },
       [](const GradientModel& m) { return m.d() == 128; });
-  table.add("first-16-queries", "{P} of all queries of a row block is multiplied with the rows of its first 16",
+  table.add("first-16-queries", "{P} of all queries of a Q tile is multiplied with the rows of its first 16",
             [](GradientModel& m) {
               m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % 16; };
             });
@@ -212,7 +211,7 @@ Table dQ() {
           const Tensor<double> right = dQ;
           const Index d = dQ.sizes[3], Nq = dQ.sizes[2];
           for (Index at = 0; at < Index(dQ.values.size()); ++at) {
-            // The half of a row block (64, 64) that the element lies in, its thread and the number there.
+            // The half of a Q tile (64, 64) that the element lies in, its thread and the number there.
             const Index row = at / d % Nq, column = at % d, r = row % 64, c = column % 64;
             const Index thread = r / 16 * 32 + r % 8 * 4 + c % 8 / 2, element = c / 8 * 4 + r % 16 / 8 * 2 + c % 2;
             const Index four = element / 4 * 128 + thread, of = four / 8, e = four % 8 * 4 + element % 4;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int last_step = 4, consumer_warps = 8;
 constexpr Moves moves{.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .added_by_threads = false};
-/// The rows of Q and dO that a column block takes at a time.
+/// The rows of Q and dO that a K/V tile takes at a time.
 std::int64_t Br_of(std::int64_t d) {
   return usual_sizes(d).passing;
 }
@@ -28,13 +28,12 @@ BackwardResult expect_step(int step, const Input& in) {
   return expect_right(in, all_gradients, {.variant = step_to(step)});
 }
 
-/// wgmma of one row block and one column block, one a warp.
+/// wgmma of one Q tile and one K/V tile, one a warp.
 void expect_wgmma() {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const Sizes sizes = usual_sizes(d);
-    const double Br = double(sizes.passing), Bc = double(sizes.owned),
-                 each = double(2 * d) / 16 + 2 * Br / 16 + Bc / 16;
+    const double Br = double(sizes.Br), Bc = double(sizes.Bc), each = double(2 * d) / 16 + 2 * Br / 16 + Bc / 16;
     const Growth growth(d, sizes);
     growth.expect("wgmma_instructions", consumer_warps * each,
                   "d/16 for S and for dP, Br/16 for dV and for dK, Bc/16 for dQ, by each of 8 warps",
@@ -44,31 +43,31 @@ void expect_wgmma() {
   }
 }
 
-/// How often threads wait for barriers in shared memory, and arrive there: a block against 3 row blocks.
+/// How often threads wait for barriers in shared memory, and arrive there: a block against 3 Q tiles.
 void expect_waits(int step) {
   require_counters();
   for (const std::int64_t d : head_dims()) {
-    const double row_blocks = 3;
+    const double q_tiles = 3;
     const worker::Reply reply =
         backward(input("normal", {1, 1, 1, 3 * Br_of(d), 100, d}, 8).given, step_to(step)).reply;
-    expect_count(reply, "mbarrier_waits", 256 * (2 + 2 * row_blocks) + row_blocks,
-                 fmt::format("each thread of a consumer waits for K and V once, for Q and dO once a row block; the "
+    expect_count(reply, "mbarrier_waits", 256 * (2 + 2 * q_tiles) + q_tiles,
+                 fmt::format("each thread of a consumer waits for K and V once, for Q and dO once a Q tile; the "
                              "producer for each stage; d={}, step {}",
                              d, step),
                  "some tile is waited for twice, or not at all", "waits");
     expect_waits_apart(
         reply, 2 * consumer_warps,
         fmt::format("each warp for K with the first Q and for V with the first dO, d={}, step {}", d, step));
-    const double most = 2 + 2 * row_blocks + row_blocks * consumer_warps, got = counter(reply, "mbarrier_arrivals");
+    const double most = 2 + 2 * q_tiles + q_tiles * consumer_warps, got = counter(reply, "mbarrier_arrivals");
     expect(got <= most,
            fmt::format("threads arrive {} times at the barriers of one block, at most {} are of use: d={}, step {}",
                        got, most, d, step),
            "one lane of a warp arrives for all of it", "arrivals");
-    expect_count(reply, "named_barriers", 5 * row_blocks + 5,
-                 fmt::format("a row block: one for dS, two for the places of dQ, two for what is in them; at the end "
+    expect_count(reply, "named_barriers", 5 * q_tiles + 5,
+                 fmt::format("a Q tile: one for dS, two for the places of dQ, two for what is in them; at the end "
                              "one for K, and one before each of four stores; d={}, step {}",
                              d, step),
-                 "consumers meet more or less often than once a row block", "barriers");
+                 "consumers meet more or less often than once a Q tile", "barriers");
   }
 }
 
@@ -95,14 +94,14 @@ TEST_CASE("every tile arrives, with what its queries bring", "[13.2]") {
 }
 
 TEST_CASE("a stage is filled again when all have left it", "[13.2]") {
-  // Five row blocks in two places, or in one.
+  // Five Q tiles in two places, or in one.
   expect_no_race({1, 1, 1, 300, 100, 128}, 13, {step_to(1), {}}, 3);
 }
 
 TEST_CASE("TMA brings each tile and each line once", "[13.2]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
-    const double row_blocks = 3, rows = row_blocks * double(Br_of(d)), row = double(d) * 2;
+    const double q_tiles = 3, rows = q_tiles * double(Br_of(d)), row = double(d) * 2;
     const worker::Reply reply = backward(input("normal", {1, 1, 1, 3 * Br_of(d), 128, d}, 15).given).reply;
     for (const auto& [tensor, bytes] : {std::pair{"Q", rows * row},
                                         {"dO", rows * row},
@@ -113,8 +112,8 @@ TEST_CASE("TMA brings each tile and each line once", "[13.2]") {
       expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), bytes,
                    fmt::format("{} comes once, d={}", tensor, d),
                    "a tile or a line is copied more or less often than once", "traffic");
-    expect_count(reply, "bulk_loads", 2 + 4 * row_blocks,
-                 fmt::format("copies: K and V, then Q, LSE, dO and D of 3 row blocks, d={}", d),
+    expect_count(reply, "bulk_loads", 2 + 4 * q_tiles,
+                 fmt::format("copies: K and V, then Q, LSE, dO and D of 3 Q tiles, d={}", d),
                  "a tile is copied in parts, or more than once", "traffic");
   }
 }
@@ -135,7 +134,7 @@ const Claims of_13_4 = {
     {"[13.4]", "keys that do not exist have no part in dQ", [] { expect_no_keys_behind(); }},
 };
 
-TEST_CASE("only row blocks that see a key are loaded", "[13.4]") {
+TEST_CASE("only Q tiles that see a key are loaded", "[13.4]") {
   require_counters();
   for (const auto& [Nq, Nk] : lengths_of_every_kind(150)) {
     for (const bool causal : {false, true}) {
@@ -181,7 +180,7 @@ TEST_CASE("dQ takes one wgmma for each 16 keys", "[13.6]") {
 
 // ---- 13.7 the writer ----
 
-TEST_CASE("every row block's dQ reaches the sum", "[13.7]") {
+TEST_CASE("every Q tile's dQ reaches the sum", "[13.7]") {
   for (const std::int64_t d : head_dims()) {
     for (const bool causal : {false, true})
       expect_right(input("normal", {1, 2, 2, 300, 260, d}, 240, {causal}), {"dQ"});
@@ -195,13 +194,13 @@ TEST_CASE("each half of dQ is added once, by TMA", "[13.7]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const std::int64_t Nk = 256;
-    const double row_blocks = 3, column_blocks = 2, elements = row_blocks * double(Br_of(d) * d);
+    const double q_tiles = 3, kv_tiles = 2, elements = q_tiles * double(Br_of(d) * d);
     const worker::Reply reply = backward(input("normal", {1, 1, 1, 3 * Br_of(d), Nk, d}, 243).given).reply;
-    expect_count(reply, "bulk_reductions", 2 * row_blocks * column_blocks,
-                 fmt::format("two halves of 3 row blocks by 2 column blocks, d={}", d),
+    expect_count(reply, "bulk_reductions", 2 * q_tiles * kv_tiles,
+                 fmt::format("two halves of 3 Q tiles by 2 K/V tiles, d={}", d),
                  "a half of dQ is added more or less often than once", "traffic");
-    expect_count(reply, "dQ_sum.bulk_reduce_bytes", column_blocks * elements * 4,
-                 fmt::format("each column block adds 4 bytes to every element of dQ, d={}", d),
+    expect_count(reply, "dQ_sum.bulk_reduce_bytes", kv_tiles * elements * 4,
+                 fmt::format("each K/V tile adds 4 bytes to every element of dQ, d={}", d),
                  "a half of dQ is added in part, or twice", "dQ-added");
     expect_count(reply, "dQ_sum.atomic_requests", 0, "no thread adds by itself", "dQ is added by threads", "traffic");
   }
@@ -212,7 +211,7 @@ const Claims of_13_7 = {
      [] {
        expect_no_race({1, 1, 1, 300, 260, 128}, 245, {{}}, 4);
      }},
-    {"[13.7]", "each column block ends its turn", [] { expect_turns(false); }},
+    {"[13.7]", "each K/V tile ends its turn", [] { expect_semaphores(false); }},
 };
 
 // ---- 13.8 in order ----
@@ -264,7 +263,7 @@ TEST_CASE("overlapped, products run beside P, dV and the hand-over", "[13.9]") {
     const Growth growth(d, sizes);
     const double left = step == 4 && d == 128 ? 5 : 3, got = growth.of("wgmma_partial_waits") / consumer_warps;
     expect(got == left,
-           fmt::format("where a warp waits for products it leaves {} newer ones under way in a row block; it has to "
+           fmt::format("where a warp waits for products it leaves {} newer ones under way in a Q tile; it has to "
                        "leave {}: at S that of dP, {}at dV that of dQ, at dQ that of dK; d={}, step {}",
                        got, left, left == 5 ? "at dP both halves of dV, " : "", d, step),
            got < left
@@ -298,8 +297,8 @@ const Claims of_the_whole_2 = {
     {"[whole]", "queries that see nothing have no part in any gradient", [] { expect_rows_without_keys(); }},
     {"[whole]", "the gradient of the LSE is subtracted from D", [] { expect_lse_gradient(); }},
     {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
-    {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_by_turns(); }},
-    {"[whole]", "50 runs by turns are equal to the last bit", [] { expect_repeatable_by_turns(50); }},
+    {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_deterministic(); }},
+    {"[whole]", "50 runs by turns are equal to the last bit", [] { expect_repeatable_deterministic(50); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
     {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
 };
@@ -326,7 +325,7 @@ TEST_CASE("each tensor is moved as often as it must be", "[whole]") {
 
 TEST_CASE("shared memory holds no P", "[whole]") {
   require_counters();
-  // A row block: dS by stmatrix, once; dQ, once for the writer, 16 bytes a lane; then 4 bytes a lane in the last
+  // A Q tile: dS by stmatrix, once; dQ, once for the writer, 16 bytes a lane; then 4 bytes a lane in the last
   // kernel.
   for (const std::int64_t d : head_dims()) {
     const Growth growth(d, usual_sizes(d));

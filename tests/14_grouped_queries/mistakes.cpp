@@ -178,7 +178,7 @@ auto with_heads(void (*change)(Heads& heads, Index h, Index first, Index G)) {
     };
   };
 }
-/// In row block i of a head a column block takes the mask of row block n, its number in the column block's walk.
+/// In Q tile i of a head a K/V tile takes the mask of Q tile n, its number in the K/V tile's walk.
 void mask_of_the_step(GradientModel& m) {
   const Shape shape = m.inputs->problem.shape;
   const Index Bc = m.owned, Br = m.passing, end = (m.Nq() + Br - 1) / Br, offset = m.offset();
@@ -272,10 +272,9 @@ GradientTable gradients() {
         })(m);
       },
       several_groups);
-  table.add(
-      "mask-of-the-step",
-      "the mask takes the number of the step for that of the row block: it asks for the row block within its head",
-      mask_of_the_step, [](const GradientModel& m) { return m.causal() && m.tiled(); });
+  table.add("mask-of-the-step",
+            "the mask takes the number of the step for that of the Q tile: it asks for the Q tile within its head",
+            mask_of_the_step, [](const GradientModel& m) { return m.causal() && m.tiled(); });
   table.add(not_padded());
   return table;
 }

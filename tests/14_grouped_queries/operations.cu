@@ -54,13 +54,13 @@ void seen(const Arguments& call) {
 __global__ void list_steps(ch14::Walk walk, int room, std::int32_t* count, std::int32_t* steps) {
   if (threadIdx.x == 0) count[0] = walk.steps();
   for (int step = threadIdx.x; step < room; step += 32) {
-    const auto [head, number] = step < walk.steps() ? walk.at(step) : ch14::RowBlock{-1, -1};
+    const auto [head, number] = step < walk.steps() ? walk.at(step) : ch14::QTile{-1, -1};
     steps[2 * step] = head, steps[2 * step + 1] = number;
   }
 }
 
 // first_head, group, begin, end -> count (1), int32: the steps of that walk, and steps (room, 2), int32: the head and
-// the row block of each
+// the Q tile of each
 void walk(const Arguments& call) {
   const auto number = [&](const char* name) { return int(call.integer(name)); };
   const std::size_t room = call.array<std::int32_t>("steps").size();

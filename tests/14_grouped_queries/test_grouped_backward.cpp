@@ -44,7 +44,7 @@ void expect_every_kind_in_groups(const std::vector<std::string>& which = all_gra
   expect_right_small(input("value mean", grouped(1, 2, 3, 70, 40, 64), ++seed, {true}), which, variant);
 }
 
-/// What the kernels do for one head of Q, H times: rows of Q that pass by, and row blocks.
+/// What the kernels do for one head of Q, H times: rows of Q that pass by, and Q tiles.
 BlockCount count_all_blocks(const Shape& s, bool causal, const Sizes& sizes) {
   BlockCount count = count_blocks(s, causal, sizes);
   count.visited *= s.B * s.H, count.masked *= s.B * s.H, count.queries *= s.B * s.H;
@@ -108,7 +108,7 @@ struct GivenWalk {
 struct NamedMistake {
   const char *cause, *diagnosis;
 };
-/// What makes the steps of a walk what they are: of each a head and a row block.
+/// What makes the steps of a walk what they are: of each a head and a Q tile.
 NamedMistake mistake_in_walk(const GivenWalk& given, const std::vector<std::int32_t>& got) {
   const int first_head = given.first_head, heads = given.heads, begin = given.begin, end = given.end;
   const int each = end - begin;
@@ -122,18 +122,18 @@ NamedMistake mistake_in_walk(const GivenWalk& given, const std::vector<std::int3
   const auto head_by_end = [&](int step) { return first_head + step / end; };
   const auto number_by_end = [&](int step) { return begin + step % end; };
   if (all_are(head, [&](int step) { return step % each; }))
-    return {"row blocks are counted from 0: the first that sees a key is number `begin`", "walk-from-0"};
+    return {"Q tiles are counted from 0: the first that sees a key is number `begin`", "walk-from-0"};
   if (all_are([&](int step) { return first_head + step % heads; }, [&](int step) { return begin + step / heads; }))
     return {
-        "a row block of all heads passes, then the next one of all: all row blocks of a head are to pass before "
+        "a Q tile of all heads passes, then the next one of all: all Q tiles of a head are to pass before "
         "the next head's",
         "walk-by-row-blocks"};
   if (all_are(head_by_end, number_by_end))
-    return {"`end` row blocks of each head pass by, not end - begin", "walk-by-end"};
+    return {"`end` Q tiles of each head pass by, not end - begin", "walk-by-end"};
   if (all_are(head_by_end, number))
-    return {"the next head begins when `end` row blocks have passed, not end - begin of them", "head-by-end"};
+    return {"the next head begins when `end` Q tiles have passed, not end - begin of them", "head-by-end"};
   if (all_are(head, number_by_end))
-    return {"a head's row blocks begin anew when `end` of them have passed, not end - begin", "number-by-end"};
+    return {"a head's Q tiles begin anew when `end` of them have passed, not end - begin", "number-by-end"};
   if (all_are([&](int step) { return step / each; }, number))
     return {"heads are counted from 0: the first one of the group is first_head", "head-from-0"};
   return {"", "unknown"};
@@ -141,7 +141,7 @@ NamedMistake mistake_in_walk(const GivenWalk& given, const std::vector<std::int3
 
 }  // namespace
 
-TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
+TEST_CASE("the Q tiles of a group pass one head after the other", "[14.8]") {
   for (const GivenWalk& given :
        {GivenWalk{0, 1, 0, 1}, {0, 2, 1, 4}, {6, 3, 0, 5}, {4, 4, 2, 3}, {5, 1, 3, 8}, {8, 8, 4, 4}, {8, 8, 5, 4}}) {
     const auto [first_head, heads, begin, end] = given;
@@ -153,10 +153,10 @@ TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
     const worker::Reply reply = call(request);
     const std::int32_t count = reply.output<std::int32_t>("count")[0];
     expect(count == steps,
-           fmt::format("{} row blocks are said to pass by: it is {} of each of {} heads, {}; {}", count, each, heads,
+           fmt::format("{} Q tiles are said to pass by: it is {} of each of {} heads, {}; {}", count, each, heads,
                        steps, of),
-           count < 0       ? "a column block that no query sees has a negative number of steps"
-           : count == each ? "the row blocks of one head alone are counted"
+           count < 0       ? "a K/V tile that no query sees has a negative number of steps"
+           : count == each ? "the Q tiles of one head alone are counted"
                            : "",
            count < 0       ? "negative-count"
            : count == each ? "walk-of-one-head"
@@ -167,7 +167,7 @@ TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
       const int head = first_head + step / each, number = begin + step % each;
       const int got_head = at[std::size_t(2 * step)], got = at[std::size_t(2 * step + 1)];
       expect(got_head == head && got == number,
-             fmt::format("step {} is said to be row block {} of head {}: it is row block {} of head {}; {}", step, got,
+             fmt::format("step {} is said to be Q tile {} of head {}: it is Q tile {} of head {}; {}", step, got,
                          got_head, number, head, of),
              cause, diagnosis);
     }
@@ -189,7 +189,7 @@ TEST_CASE("every head of a group has its part in dK and dV", "[14.8]") {
   expect_every_kind_in_groups();
 }
 
-TEST_CASE("only row blocks that see a key pass by, of every head", "[14.8]") {
+TEST_CASE("only Q tiles that see a key pass by, of every head", "[14.8]") {
   require_counters();
   for (const auto& [Nq, Nk] : {std::pair{70, 70}, {70, 200}, {200, 70}, {100, 64}, {64, 100}}) {
     for (const bool causal : {false, true}) {
@@ -202,11 +202,11 @@ TEST_CASE("only row blocks that see a key pass by, of every head", "[14.8]") {
             const std::string name = fmt::format("{}.async_bytes", tensor);
             const bool more = counter(reply, name) > double(count.queries * 64 * 2);
             expect_bytes(reply, name, count.queries * 64 * 2,
-                         fmt::format("{} row blocks of all column blocks and heads have a query that sees a key, {}",
+                         fmt::format("{} Q tiles of all K/V tiles and heads have a query that sees a key, {}",
                                      count.visited, sizes.text()),
                          given.problem,
-                         more ? "row blocks of which no query sees any key are not skipped"
-                              : "row blocks are skipped of which some query sees a key",
+                         more ? "Q tiles of which no query sees any key are not skipped"
+                              : "Q tiles are skipped of which some query sees a key",
                          more ? "tiles-not-skipped" : "tiles-skipped");
           }
         }
@@ -215,7 +215,7 @@ TEST_CASE("only row blocks that see a key pass by, of every head", "[14.8]") {
   }
 }
 
-// ---- 14.9 a step's row block ----
+// ---- 14.9 a step's Q tile ----
 
 TEST_CASE("each head of Q brings its own Q, dO, LSE and D", "[14.9]") {
   for (const std::int64_t d : head_dims())
@@ -231,13 +231,13 @@ TEST_CASE("each head of Q gets its own dQ", "[14.9]") {
   expect_every_kind_in_groups({"dQ"});
 }
 
-TEST_CASE("the mask asks for the row block within its head", "[14.9]") {
+TEST_CASE("the mask asks for the Q tile within its head", "[14.9]") {
   std::uint64_t seed = 67;
   for (const auto& [Nq, Nk] : {std::pair{70, 70}, {40, 100}, {100, 40}, {96, 96}, {33, 65}})
     for (const std::int64_t G : {2, 3}) {
       const Input in = input("normal", grouped(1, 1, G, Nq, Nk, 64), ++seed, {true});
       const worker::Reply reply = expect_right_small(in).reply;
-      // A block notes each number of a row block that it masks, once for all heads.
+      // A block notes each number of a Q tile that it masks, once for all heads.
       Problem of_one = in.given.problem;
       of_one.shape.H = of_one.shape.Hkv;
       if (!reply.counters.empty()) expect_blocks_masked(reply, of_one, small_sizes(64));
@@ -245,33 +245,33 @@ TEST_CASE("the mask asks for the row block within its head", "[14.9]") {
   expect_right(input("normal", grouped(1, 1, 3, 200, 260, 128), ++seed, {true}));
 }
 
-TEST_CASE("the places do not race, whatever the number of row blocks", "[14.9]") {
-  // 1 to 5 row blocks a head: with an odd number the next head begins in the other place.
+TEST_CASE("the places do not race, whatever the number of Q tiles", "[14.9]") {
+  // 1 to 5 Q tiles a head: with an odd number the next head begins in the other place.
   for (const std::int64_t d : head_dims()) {
     const std::int64_t Br = small_sizes(d).passing;
-    for (const std::int64_t row_blocks : {1, 2, 3, 5})
+    for (const std::int64_t q_tiles : {1, 2, 3, 5})
       for (int lane_seed = 0; lane_seed < 2; ++lane_seed)
-        expect_right(input("normal", grouped(1, 1, 3, row_blocks * Br - 3, 40, d), 80), all_gradients, small_sizes(d),
+        expect_right(input("normal", grouped(1, 1, 3, q_tiles * Br - 3, 40, d), 80), all_gradients, small_sizes(d),
                      {.lane_seed = lane_seed});
   }
   expect_right(input("normal", grouped(1, 1, 2, 190, 140, 64), 81));
   expect_right(input("normal", grouped(1, 1, 2, 190, 140, 128), 81));
 }
 
-TEST_CASE("each column block ends its turn in the row blocks of every head", "[14.9]") {
-  expect_every_kind_in_groups(all_gradients, by_turns);
+TEST_CASE("each K/V tile ends its turn in the Q tiles of every head", "[14.9]") {
+  expect_every_kind_in_groups(all_gradients, deterministic_mode);
   require_counters();
   for (const bool causal : {false, true}) {
     const Shape s = grouped(1, 2, 3, 130, 260, 64);
-    const Sizes sizes = usual_sizes(64, by_turns);
+    const Sizes sizes = usual_sizes(64, deterministic_mode);
     const Input in = input("normal", s, 82, {causal});
     const BackwardResult got = expect_right(in, all_gradients, sizes, {.workers = 1});
     const std::int64_t turns = count_all_blocks(s, causal, sizes).visited * sizes.warps;
-    const std::int64_t tickets = s.Hkv * tiles_of(s.Nk, sizes.owned);
-    expect_count(got.reply, "turns.atomic_requests", double(turns + tickets),
-                 fmt::format("{} turns of warps in the row blocks of all heads, and {} tickets, causal={}", turns,
-                             tickets, causal),
-                 "a turn in a row block is ended more or less often than once", "turns");
+    const std::int64_t tickets = s.Hkv * tiles_of(s.Nk, sizes.Bc);
+    expect_count(
+        got.reply, "semaphores.atomic_requests", double(turns + tickets),
+        fmt::format("{} turns of warps in the Q tiles of all heads, and {} tickets, causal={}", turns, tickets, causal),
+        "a turn in a Q tile is ended more or less often than once", "turns");
   }
 }
 
@@ -302,7 +302,8 @@ TEST_CASE("a group beside it changes no bit of a gradient", "[whole]") {
   for (const std::int64_t d : head_dims()) {
     for (const bool causal : {false, true}) {
       constexpr std::int64_t G = 3, Nq = 70, Nk = 133;
-      const Numbers numbers = (d == 128 ? small_sizes(d, by_turns) : usual_sizes(d, by_turns)).numbers();
+      const Numbers numbers =
+          (d == 128 ? small_sizes(d, deterministic_mode) : usual_sizes(d, deterministic_mode)).numbers();
       const BackwardProblem given = input("normal", grouped(1, 3, G, Nq, Nk, d), 415, {causal}).given;
       const BackwardResult alone = backward(given, numbers);
       BackwardProblem poisoned = given;
@@ -331,21 +332,21 @@ TEST_CASE("a group beside it changes no bit of a gradient", "[whole]") {
 }
 
 TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
-  expect_right_by_turns();
+  expect_right_deterministic();
   for (const bool causal : {false, true})
     expect_right(input("normal", grouped(1, 5, 2, 70, 260, 64), 420, {causal}), all_gradients,
-                 usual_sizes(64, by_turns), {.workers = 4});
+                 usual_sizes(64, deterministic_mode), {.workers = 4});
 }
 
 TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
-  expect_repeatable_by_turns(10);
-  const Numbers numbers = usual_sizes(64, by_turns).numbers();
+  expect_repeatable_deterministic(10);
+  const Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const BackwardProblem given = input("normal", grouped(1, 1, 3, 3, 300, 64), 425).given;
   const BackwardResult first = backward(given, numbers);
   for (int run = 2; run <= 50; ++run)
     expect(same_bits(backward(given, numbers), first),
            fmt::format("a gradient of run {} is not that of the first", run),
-           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
 }
 
 TEST_CASE("each tensor is moved as often as the backward pass must", "[whole]") {
@@ -368,10 +369,10 @@ TEST_CASE("each tensor is moved as often as the backward pass must", "[whole]") 
         expect_moved(fmt::format("{}.store_bytes", tensor), keys, "dK and dV are written once");
       for (const char* tensor : {"Q", "dO"})
         expect_moved(fmt::format("{}.async_bytes", tensor), count.queries * s.d * 2,
-                     "Q and dO are read by each column block that they see");
+                     "Q and dO are read by each K/V tile that they see");
       expect_moved("dQ.store_bytes", s.B * s.H * s.Nq * s.d * 2, "dQ is written once");
-      expect_moved("dQ_sum.atomic_sectors", count.visited * sizes.passing * s.d * 4 / 32,
-                   "a row block's dQ is added to once for each column block");
+      expect_moved("dQ_sum.atomic_sectors", count.visited * sizes.Br * s.d * 4 / 32,
+                   "a Q tile's dQ is added to once for each K/V tile");
     }
   }
 }

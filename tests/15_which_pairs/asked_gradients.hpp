@@ -51,7 +51,7 @@ inline Input heads_apart(const std::string& kind, const Shape& s, std::uint64_t 
   return of_problem(problem, fmt::format("{}, seed {}, heads of a group apart", kind, seed), seed, element);
 }
 
-/// Pairs of a row block and a column block that have a pair that counts, of one head; those that need a mask; and the
+/// Pairs of a Q tile and a K/V tile that have a pair that counts, of one head; those that need a mask; and the
 /// rows of Q of the former. Counted pair by pair.
 inline BlockCount count_seen(const Mask& mask, const Shape& shape, const Sizes& sizes) {
   BlockCount count;
@@ -66,15 +66,15 @@ inline BlockCount count_seen(const Mask& mask, const Shape& shape, const Sizes& 
     }
     return count;
   }
-  const std::int64_t column_blocks = tiles_of(shape.Nk, sizes.owned);
-  for (std::int64_t first = 0; first < shape.Nq; first += sizes.passing) {
-    const std::int64_t queries = std::min(shape.Nq - first, sizes.passing);
-    std::vector<std::int64_t> pairs(std::size_t(column_blocks), 0);
+  const std::int64_t kv_tiles = tiles_of(shape.Nk, sizes.Bc);
+  for (std::int64_t first = 0; first < shape.Nq; first += sizes.Br) {
+    const std::int64_t queries = std::min(shape.Nq - first, sizes.Br);
+    std::vector<std::int64_t> pairs(std::size_t(kv_tiles), 0);
     for (std::int64_t i = first; i < first + queries; ++i)
-      mask.for_keys(shape, i, [&](std::int64_t key) { ++pairs[std::size_t(key / sizes.owned)]; });
+      mask.for_keys(shape, i, [&](std::int64_t key) { ++pairs[std::size_t(key / sizes.Bc)]; });
     for (const std::int64_t seen : pairs) {
       count.visited += seen > 0, count.queries += seen > 0 ? queries : 0;
-      count.masked += seen > 0 && seen < queries * sizes.owned;
+      count.masked += seen > 0 && seen < queries * sizes.Bc;
     }
   }
   return count;
@@ -166,7 +166,7 @@ inline void expect_sequences_as_alone(std::int64_t d,
                                       const std::vector<std::int64_t>& lengths = {50, 0, 1, 33, 64, 0}) {
   const std::int64_t rows = std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0));
   for (const Mask& mask : {Mask(Mask::none), changed(Mask::within(20, 3), 4, true)}) {
-    const Sizes sizes = usual_sizes(d, by_turns);
+    const Sizes sizes = usual_sizes(d, deterministic_mode);
     const Input in = masked("normal", {1, 2, 2, rows, rows, d}, 400, packed(mask, lengths));
     const BackwardResult together = expect_right(in, all_gradients, sizes);
     std::int64_t first = 0;
@@ -188,7 +188,8 @@ inline void expect_sequences_as_alone(std::int64_t d,
 /// Of three sequences the first and the last become NaN: the gradients of the second stay what they were.
 inline void expect_no_neighbour() {
   for (const std::int64_t d : head_dims()) {
-    const Numbers numbers = (d == 128 ? small_sizes(d, by_turns) : usual_sizes(d, by_turns)).numbers();
+    const Numbers numbers =
+        (d == 128 ? small_sizes(d, deterministic_mode) : usual_sizes(d, deterministic_mode)).numbers();
     const Mask mask = packed(changed(Mask::causal, 5, false), {50, 33, 37});
     const BackwardProblem given = masked("normal", {1, 2, 2, 120, 120, d}, 410, mask).given;
     const BackwardResult before = backward(given, numbers);

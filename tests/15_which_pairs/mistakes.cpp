@@ -187,7 +187,7 @@ auto derivative_as(double (*of)(double tanh, double cap)) {
     };
   };
 }
-/// A window of which one end alone is asked, in the row blocks that pass by a column block.
+/// A window of which one end alone is asked, in the Q tiles that pass by a K/V tile.
 auto seen_within(bool left, bool right) {
   return [=](GradientModel& m) {
     m.sees = [=, shape = m.inputs->problem.shape, mask = m.inputs->problem.mask, Bc = m.owned, Br = m.passing](
@@ -249,7 +249,7 @@ GradientTable gradients() {
 /// Where heads of Q share K and V.
 GradientTable shared_heads() {
   GradientTable table([](const GradientModel& m) { return group_of(m.inputs->problem) > 1; });
-  table.add("first-head-passes-alone", "of each group the row blocks of the first head alone pass by a column block",
+  table.add("first-head-passes-alone", "of each group the Q tiles of the first head alone pass by a K/V tile",
             [](GradientModel& m) {
               m.heads = [own = m.heads, G = group_of(m.inputs->problem)](Index h) {
                 GradientModel::Heads heads = own(h);

@@ -38,17 +38,17 @@ void ranges(const Arguments& call) {
   list(call, list_ranges, int(call.integer("Nq")), seen_keys(call));
 }
 
-__global__ void list_classes(ch15::SeenKeys seen, int key_tiles, int count, std::int32_t* numbers) {
-  const int number = int(blockIdx.x * blockDim.x + threadIdx.x), query = number / key_tiles * 32;
+__global__ void list_classes(ch15::SeenKeys seen, int kv_tiles, int count, std::int32_t* numbers) {
+  const int number = int(blockIdx.x * blockDim.x + threadIdx.x), query = number / kv_tiles * 32;
   if (number >= count) return;
-  const int first_key = number % key_tiles * 32;
+  const int first_key = number % kv_tiles * 32;
   numbers[number] = int(seen.class_of({query, min(seen.Nq, query + 32)}, first_key, first_key + 32));
 }
 // Nq, Nk, left, right -> numbers (⌈Nq/32⌉ + 1, ⌈Nk/32⌉), int32: the class of each tile of 32 queries and 32 keys; those
 // of the last row have no queries
 void classes(const Arguments& call) {
-  const int key_tiles = int((call.integer("Nk") + 31) / 32), rows = int((call.integer("Nq") + 31) / 32) + 1;
-  list(call, list_classes, rows * key_tiles, seen_keys(call), key_tiles);
+  const int kv_tiles = int((call.integer("Nk") + 31) / 32), rows = int((call.integer("Nq") + 31) / 32) + 1;
+  list(call, list_classes, rows * kv_tiles, seen_keys(call), kv_tiles);
 }
 
 __global__ void list_tiles(ch15::SeenKeys seen, int Br, int count, std::int32_t* numbers) {
@@ -68,12 +68,12 @@ __global__ void list_queries(ch15::SeenKeys seen, int Bc, int count, std::int32_
   const int block = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (block >= count) return;
   const ch15::Range keys{block * Bc, min(seen.Nk, (block + 1) * Bc)};
-  const ch15::Range queries = seen.queries(keys), blocks = seen.template row_blocks<Br>(keys);
+  const ch15::Range queries = seen.queries(keys), blocks = seen.template q_tiles<Br>(keys);
   numbers[4 * block] = queries.first, numbers[4 * block + 1] = queries.last;
   numbers[4 * block + 2] = blocks.first, numbers[4 * block + 3] = blocks.last;
 }
-// Nq, Nk, left, right, Bc, Br: 32 or 64 -> numbers (⌈Nk/Bc⌉, 4), int32: the queries that see each column block, and
-// their row blocks
+// Nq, Nk, left, right, Bc, Br: 32 or 64 -> numbers (⌈Nk/Bc⌉, 4), int32: the queries that see each K/V tile, and
+// their Q tiles
 void queries(const Arguments& call) {
   const int Bc = int(call.integer("Bc")), blocks = int((call.integer("Nk") + Bc - 1) / Bc);
   list(call, call.integer("Br") == 32 ? list_queries<32> : list_queries<64>, blocks, seen_keys(call), Bc);

@@ -28,7 +28,7 @@ void expect_masked(const std::string& kind, const Shape& shape, std::uint64_t se
   expect_right_small(masked(kind, shape, seed, mask), which);
 }
 
-void expect_row_blocks(const Input& in, const Sizes& sizes) {
+void expect_q_tiles(const Input& in, const Sizes& sizes) {
   const Problem& problem = in.given.problem;
   const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
   const BlockCount count = count_seen(problem.mask, problem.shape, sizes);
@@ -38,21 +38,21 @@ void expect_row_blocks(const Input& in, const Sizes& sizes) {
     const std::string name = fmt::format("{}.async_bytes", tensor);
     const bool more = counter(reply, name) > must;
     expect_count(reply, name, must,
-                 fmt::format("{} row blocks of the column blocks of a head have a query that sees a key, {}, {}",
+                 fmt::format("{} Q tiles of the K/V tiles of a head have a query that sees a key, {}, {}",
                              count.visited, describe(problem), sizes.text()),
-                 more ? "row blocks of which no query sees any key of the column block are not skipped"
-                      : "row blocks are skipped of which some query sees a key of the column block",
+                 more ? "Q tiles of which no query sees any key of the K/V tile are not skipped"
+                      : "Q tiles are skipped of which some query sees a key of the K/V tile",
                  more ? "tiles-not-skipped" : "tiles-skipped");
   }
   // Heads of a group are masked alike, and a block's note counts once.
   const double notes = counter(reply, "note.masked tile"),
                masks = double(problem.shape.B * problem.shape.Hkv * count.masked);
-  expect(notes == masks,
-         fmt::format("{} row blocks were masked, and {} have to be ({}, {})", notes, masks, describe(problem),
-                     sizes.text()),
-         notes > masks ? "row blocks of which every query sees every key need no mask"
-                       : "a row block needs a mask if one of its pairs does not count",
-         notes > masks ? "masked-too-much" : "masked-too-little");
+  expect(
+      notes == masks,
+      fmt::format("{} Q tiles were masked, and {} have to be ({}, {})", notes, masks, describe(problem), sizes.text()),
+      notes > masks ? "Q tiles of which every query sees every key need no mask"
+                    : "a Q tile needs a mask if one of its pairs does not count",
+      notes > masks ? "masked-too-much" : "masked-too-little");
 }
 
 }  // namespace
@@ -95,10 +95,10 @@ TEST_CASE("each key is seen by the queries of its window", "[15.9]") {
                             : "unknown");
         const std::int64_t first_block = first / Br, last_block = tiles_of(last, Br);
         expect(got[2] == first_block && got[3] == last_block,
-               fmt::format("row blocks {} to {} of {} queries are said to hold them: it is {} to {}; {}", got[2],
+               fmt::format("Q tiles {} to {} of {} queries are said to hold them: it is {} to {}; {}", got[2],
                            got[3] - 1, Br, first_block, last_block - 1, of),
-               got[3] == last / Br ? "the last row block is rounded down: it need not be full"
-                                   : "row blocks are counted that hold no such query, or not all",
+               got[3] == last / Br ? "the last Q tile is rounded down: it need not be full"
+                                   : "Q tiles are counted that hold no such query, or not all",
                got[3] == last / Br ? "last-row-block" : "row-blocks");
       }
     }
@@ -106,34 +106,33 @@ TEST_CASE("each key is seen by the queries of its window", "[15.9]") {
   expect_every_kind();
 }
 
-TEST_CASE("with a window of 512 ten row blocks pass by a column block", "[15.9]") {
+TEST_CASE("with a window of 512 ten Q tiles pass by a K/V tile", "[15.9]") {
   require_counters();
   const Sizes sizes = usual_sizes(64);
   const Input in = masked("normal", {1, 1, 1, 768, 768, 64}, 90, Mask::within(512, 0));
-  if (sizes.owned == 128 && sizes.passing == 64) {
-    // Keys 0 to 127 are seen by queries 0 to 639, which are ten row blocks; the second column block has ten, too, and
+  if (sizes.Bc == 128 && sizes.Br == 64) {
+    // Keys 0 to 127 are seen by queries 0 to 639, which are ten Q tiles; the second K/V tile has ten, too, and
     // then the queries come to an end: 8, 6, 4 and 2. Four of ten are masked, two at either end of the window.
     const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
-    expect_count(reply, "Q.async_bytes", (10 + 10 + 8 + 6 + 4 + 2) * 64 * 64 * 2, "row blocks of 64 queries",
-                 "row blocks are read of which no query sees the column block, or not all", "tiles-not-skipped");
-    expect_count(
-        reply, "note.masked tile", 4 + 4 + 2 + 2 + 2 + 2, "two row blocks at either end of the window",
-        "full row blocks are asked for each pair, partial ones are not, or row blocks pass by that are none of "
-        "the window's",
-        "masked-too-much");
+    expect_count(reply, "Q.async_bytes", (10 + 10 + 8 + 6 + 4 + 2) * 64 * 64 * 2, "Q tiles of 64 queries",
+                 "Q tiles are read of which no query sees the K/V tile, or not all", "tiles-not-skipped");
+    expect_count(reply, "note.masked tile", 4 + 4 + 2 + 2 + 2 + 2, "two Q tiles at either end of the window",
+                 "full Q tiles are asked for each pair, partial ones are not, or Q tiles pass by that are none of "
+                 "the window's",
+                 "masked-too-much");
   }
-  expect_row_blocks(in, sizes);
+  expect_q_tiles(in, sizes);
 }
 
-TEST_CASE("only row blocks that see a key pass by, whatever the mask", "[15.9]") {
+TEST_CASE("only Q tiles that see a key pass by, whatever the mask", "[15.9]") {
   require_counters();
   std::uint64_t seed = 91;
   for (const Window& w : windows)
     for (const Sizes& sizes : all_sizes(64))
-      expect_row_blocks(masked("normal", {1, 2, 2, w.Nq, w.Nk, 64}, ++seed, Mask::within(w.left, w.right)), sizes);
+      expect_q_tiles(masked("normal", {1, 2, 2, w.Nq, w.Nk, 64}, ++seed, Mask::within(w.left, w.right)), sizes);
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(20, 3)})
-    expect_row_blocks(masked("normal", {1, 1, 1, 230, 230, 64}, ++seed, packed(mask, {100, 0, 1, 64, 65})),
-                      small_sizes(64));
+    expect_q_tiles(masked("normal", {1, 1, 1, 230, 230, 64}, ++seed, packed(mask, {100, 0, 1, 64, 65})),
+                   small_sizes(64));
 }
 
 // ---- 15.10 the derivative of a softcap ----
@@ -240,12 +239,13 @@ TEST_CASE("heads that share K and V have the oracle's gradients, whatever the ma
       if (seed % 2 == 0)
         expect_right(heads_apart("value mean", shape, seed, mask, bfloat16), all_gradients, {}, {}, bfloat16);
       else
-        expect_right(heads_apart("value mean", shape, seed, mask, float16), all_gradients, usual_sizes(d, by_turns));
+        expect_right(heads_apart("value mean", shape, seed, mask, float16), all_gradients,
+                     usual_sizes(d, deterministic_mode));
       if (!mask.sink.empty()) expect_dsink(heads_apart("value mean", shape, seed, mask, float16));
     });
-  // Through the batch, by several column blocks and row blocks.
+  // Through the batch, by several K/V tiles and Q tiles.
   const Mask rich = with_sink(changed(Mask::within(100, 0), 5, true), 6, -1.0f);
-  for (const Numbers& variant : {Numbers(), by_turns})
+  for (const Numbers& variant : {Numbers(), deterministic_mode})
     expect_right(heads_apart("normal", {2, 6, 2, 150, 300, 64}, 340, rich, float16), all_gradients,
                  usual_sizes(64, variant));
 }
@@ -274,9 +274,9 @@ const Claims of_sequences = {
 };
 
 TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
-  expect_right_by_turns();
+  expect_right_deterministic();
   std::uint64_t seed = 420;
-  const Sizes sizes = usual_sizes(64, by_turns);
+  const Sizes sizes = usual_sizes(64, deterministic_mode);
   for (const auto& [mask, H, Hkv] : {std::tuple{Mask::within(100, 0), 5, 5},
                                      {Mask::within(30, 150), 5, 5},
                                      {Mask::within(30, 150), 6, 2},
@@ -286,20 +286,20 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
     const BackwardResult got = expect_right(in, all_gradients, sizes, {.workers = 1});
     expect_right(in, all_gradients, sizes, {.workers = 4});
     if (got.reply.counters.empty()) continue;
-    std::int64_t tickets = mask.lengths.empty() ? tiles_of(300, sizes.owned) : 0;
-    for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.owned);
+    std::int64_t tickets = mask.lengths.empty() ? tiles_of(300, sizes.Bc) : 0;
+    for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.Bc);
     const std::int64_t turns = count_seen(mask, in.given.problem.shape, sizes).visited * sizes.warps;
-    expect_count(got.reply, "turns.atomic_requests", double(H * turns + Hkv * tickets),
-                 fmt::format("{} turns of warps in the row blocks of each head of Q, and {} tickets of each head of K "
+    expect_count(got.reply, "semaphores.atomic_requests", double(H * turns + Hkv * tickets),
+                 fmt::format("{} turns of warps in the Q tiles of each head of Q, and {} tickets of each head of K "
                              "and V, mask {}",
                              turns, tickets, mask.name()),
-                 "a turn in a row block is ended more or less often than once", "turns");
+                 "a turn in a Q tile is ended more or less often than once", "turns");
   }
 }
 
 TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
-  expect_repeatable_by_turns(10);
-  const Numbers numbers = usual_sizes(64, by_turns).numbers();
+  expect_repeatable_deterministic(10);
+  const Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const Mask mask = with_sink(changed(Mask::within(200, 0), 5, true), 2);
   const BackwardProblem given = masked("normal", {1, 2, 1, 40, 300, 64}, 430, mask).given;
   const BackwardResult first = backward(given, numbers);
@@ -307,19 +307,19 @@ TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
     const BackwardResult next = backward(given, numbers);
     expect(same_bits(next, first) && next.dsink.values == first.dsink.values,
            fmt::format("a gradient of run {} is not that of the first", run),
-           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
   }
 }
 
-TEST_CASE("row blocks pass by where a pair counts, and are masked where one does not", "[whole]") {
+TEST_CASE("Q tiles pass by where a pair counts, and are masked where one does not", "[whole]") {
   require_counters();
   std::uint64_t seed = 435;
   for (const std::int64_t d : head_dims()) {
     for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(64, 31), Mask::within(200, 0)})
       for (const std::int64_t Hkv : {1, 2})
-        expect_row_blocks(masked("normal", {1, 2, Hkv, 300, 333, d}, ++seed, mask), usual_sizes(d));
-    expect_row_blocks(masked("normal", {1, 1, 1, 300, 300, d}, ++seed, packed(Mask::within(64, 0), {100, 0, 200})),
-                      usual_sizes(d));
+        expect_q_tiles(masked("normal", {1, 2, Hkv, 300, 333, d}, ++seed, mask), usual_sizes(d));
+    expect_q_tiles(masked("normal", {1, 1, 1, 300, 300, d}, ++seed, packed(Mask::within(64, 0), {100, 0, 200})),
+                   usual_sizes(d));
   }
 }
 

@@ -119,15 +119,15 @@ void walk(const Arguments& call) {
 __global__ void turns_given(const BlockClass* given, int rows, int columns, std::int32_t* numbers) {
   const int block = int(blockIdx.x);
   const BlockTable table{const_cast<BlockClass*>(given), rows, columns};
-  if (threadIdx.x == 0) numbers[block] = turn_of(table, block / columns, block % columns);
+  if (threadIdx.x == 0) numbers[block] = semaphore_of(table, block / columns, block % columns);
 }
-void turns(const Arguments& call) {
+void semaphores(const Arguments& call) {
   const int rows = number(call, "rows"), columns = number(call, "columns");
   list<BlockClass>(call, turns_given, rows * columns, 32, rows, columns);
 }
 
 const Operations operations{{"pairs", pairs}, {"classes", classes}, {"lists", lists},
-                            {"line", line},   {"walk", walk},       {"turns", turns}};
+                            {"line", line},   {"walk", walk},       {"semaphores", semaphores}};
 
 }  // namespace
 }  // namespace ch16

@@ -107,8 +107,8 @@ TEST_CASE("turns count the blocks that come before", "[16.9]") {
         if (line[std::size_t(column)] == 0) continue;
         for (std::size_t n = 0; n < fits.size(); ++n) fits[n] = fits[n] && is == other_turns[n].of(line, column);
         if (is != turn && wrong.empty())
-          wrong = fmt::format("column block {} of {} is said to have turn {} in row block {}: it is turn {}", column,
-                              columns, is, row, turn);
+          wrong = fmt::format("K/V tile {} of {} is said to have turn {} in Q tile {}: it is turn {}", column, columns,
+                              is, row, turn);
       }
     const std::size_t other = std::size_t(std::ranges::find(fits, true) - fits.begin());
     expect(wrong.empty(), wrong, other < fits.size() ? other_turns[other].sentence : "",
@@ -121,9 +121,9 @@ TEST_CASE("by turns dQ is right, whatever the mask", "[16.9]") {
   for (const std::int64_t d : head_dims())
     for (const Mask& mask : masks_for(300))
       for (const int workers : {1, 4})
-        expect_right(masked("normal", {1, 2, 2, 200, 300, d}, ++seed, mask), all_gradients, usual_sizes(d, by_turns),
-                     {.workers = workers});
-  expect_every_kind({"dQ"}, by_turns);
+        expect_right(masked("normal", {1, 2, 2, 200, 300, d}, ++seed, mask), all_gradients,
+                     usual_sizes(d, deterministic_mode), {.workers = workers});
+  expect_every_kind({"dQ"}, deterministic_mode);
 }
 
 // ---- The whole chapter ----
@@ -147,7 +147,8 @@ TEST_CASE("the gradients of heads that share K and V agree with the oracle, what
         const Shape shape{2, 4, Hkv, 100, 133, d};
         expect_right_small(masked("normal", shape, ++seed, mask));
         if ((d == 64) == (Hkv == 1))  // each mask has both
-          expect_right(masked("normal", shape, seed, mask), all_gradients, usual_sizes(d, by_turns), {.workers = 4});
+          expect_right(masked("normal", shape, seed, mask), all_gradients, usual_sizes(d, deterministic_mode),
+                       {.workers = 4});
         else
           expect_right(masked("normal", shape, seed, mask, bfloat16), all_gradients, {}, {}, bfloat16);
       }
@@ -172,10 +173,10 @@ TEST_CASE("a key that nobody sees has no gradient and changes none", "[whole]") 
   const Sizes sizes = small_sizes(64);
   for (const Mask& mask : {Mask::of_documents({100, 260, 40}), Mask::in_strides(64, 300)}) {
     BackwardProblem given = masked("normal", shape, 270, mask).given;
-    const ClassedBlocks blocks = blocks_of(given.problem, shape.Nq, sizes.owned);
-    const auto is_read = [&](std::int64_t key) { return blocks.classes[std::size_t(key / sizes.owned)] != 0; };
+    const ClassedBlocks blocks = blocks_of(given.problem, shape.Nq, sizes.Bc);
+    const auto is_read = [&](std::int64_t key) { return blocks.classes[std::size_t(key / sizes.Bc)] != 0; };
     const BackwardResult before = backward(given, sizes.numbers());
-    // In a column block that some query sees, dS = 0 is multiplied by what a key holds, and 0·NaN would be NaN.
+    // In a K/V tile that some query sees, dS = 0 is multiplied by what a key holds, and 0·NaN would be NaN.
     for (Tensor<float>* tensor : {&given.problem.K, &given.problem.V})
       for (std::int64_t h = 0; h < shape.H; ++h)
         for (std::int64_t key = 0; key < shape.Nk; ++key)
@@ -192,56 +193,55 @@ TEST_CASE("a key that nobody sees has no gradient and changes none", "[whole]") 
         expect(after.dK(0, h, key, 0) == 0 && after.dV(0, h, key, 0) == 0,
                fmt::format("key {}, which no query sees, has dK = {} and dV = {}", key, after.dK(0, h, key, 0),
                            after.dV(0, h, key, 0)),
-               "column blocks without row blocks have to write zeros", "unseen-key-used");
+               "K/V tiles without Q tiles have to write zeros", "unseen-key-used");
   }
 }
 
 TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
-  expect_right_by_turns();
+  expect_right_deterministic();
   std::uint64_t seed = 280;
-  const Sizes sizes = usual_sizes(64, by_turns);
+  const Sizes sizes = usual_sizes(64, deterministic_mode);
   for (const Mask& mask : masks_for(300)) {
     const BackwardResult got =
         expect_right(masked("normal", {1, 5, 5, 300, 300, 64}, ++seed, mask), all_gradients, sizes, {.workers = 4});
     if (got.reply.counters.empty()) continue;
     const Setting setting{{1, 5, 5, 300, 300, 64}, 1, mask};
-    const ClassedBlocks blocks = blocks_of(setting, sizes.passing, sizes.owned);
-    expect_count(got.reply, "turns.atomic_requests", double(5 * (blocks.visited() * sizes.warps + blocks.columns)),
+    const ClassedBlocks blocks = blocks_of(setting, sizes.Br, sizes.Bc);
+    expect_count(got.reply, "semaphores.atomic_requests", double(5 * (blocks.visited() * sizes.warps + blocks.columns)),
                  fmt::format("{} blocks of each head are not empty, and {} tickets are taken, mask {}",
                              blocks.visited(), blocks.columns, mask.name()),
-                 "a turn in a row block is ended more or less often than once", "turns");
+                 "a turn in a Q tile is ended more or less often than once", "turns");
   }
 }
 
 TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
-  expect_repeatable_by_turns(10);
-  const Numbers numbers = usual_sizes(64, by_turns).numbers();
+  expect_repeatable_deterministic(10);
+  const Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const BackwardProblem given = masked("normal", {1, 1, 1, 40, 400, 64}, 300, Mask::in_strides(70, 180)).given;
   const BackwardResult first = backward(given, numbers);
   for (int run = 2; run <= 50; ++run)
     expect(same_bits(backward(given, numbers), first),
            fmt::format("a gradient of run {} is not that of the first", run),
-           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
 }
 
-TEST_CASE("each row block that is not empty passes by once, by 4 bytes of index", "[whole]") {
+TEST_CASE("each Q tile that is not empty passes by once, by 4 bytes of index", "[whole]") {
   require_counters();
   std::uint64_t seed = 310;
   for (const std::int64_t d : head_dims())
     for (const Sizes& sizes : {usual_sizes(d), small_sizes(d)})
       for (const Mask& mask : masks_for(333)) {
         const Input in = masked("normal", {1, 2, 2, 200, 333, d}, ++seed, mask);
-        const ClassedBlocks blocks = blocks_of(in.given.problem, sizes.passing, sizes.owned);
+        const ClassedBlocks blocks = blocks_of(in.given.problem, sizes.Br, sizes.Bc);
         const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
         std::int64_t queries = 0;
         for (std::int64_t n = 0; n < blocks.rows * blocks.columns; ++n)
-          if (blocks.classes[std::size_t(n)] != 0)
-            queries += std::min(sizes.passing, 200 - n / blocks.columns * sizes.passing);
+          if (blocks.classes[std::size_t(n)] != 0) queries += std::min(sizes.Br, 200 - n / blocks.columns * sizes.Br);
         const std::string what = fmt::format("{} of {} blocks are not empty, {}", blocks.visited(),
                                              blocks.rows * blocks.columns, describe(in.given.problem, in.name));
         for (const char* tensor : {"Q", "dO"})
           expect_count(reply, fmt::format("{}.async_bytes", tensor), double(2 * queries * d * 2), what,
-                       "row blocks are read of which no query sees a key, or not all that see one", "blocks-read");
+                       "Q tiles are read of which no query sees a key, or not all that see one", "blocks-read");
         for (const auto& [list, of_class] : {std::pair{"full_blocks", 1}, {"partial_blocks", 2}})
           expect_count(reply, fmt::format("{}.load_bytes", list), double(4 * 2 * sizes.warps * blocks.count(of_class)),
                        what + "; 4 bytes an index", "indices are read more or less often than once by each warp",

@@ -210,7 +210,7 @@ GradientTable gradients() {
       },
       drops_dP);
   table.add(
-      "bits-from-the-first-part", "the second half of a row block takes the bits of the first: it begins at part 2",
+      "bits-from-the-first-part", "the second half of a Q tile takes the bits of the first: it begins at part 2",
       [](GradientModel& m) {
         m.kept = m.kept_P = kept_as(
             [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i / 32 * 32 + i % 16, j); },

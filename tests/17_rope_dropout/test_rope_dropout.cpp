@@ -542,7 +542,7 @@ void expect_table_read(const Shape& shape, const Tiles& tiles, const Mask& mask)
   const Input given = masked("normal", shape, 590, mask);
   const worker::Reply reply = attention(given, tiles).reply;
   std::int64_t rows = shape.B * shape.H * shape.Nq;
-  rows += over_query_tiles(
+  rows += over_q_tiles(
       shape, tiles, [&](std::int64_t t) { return std::min(shape.Nk, tiles_seen(given.problem, tiles, t) * tiles.Bc); });
   const std::string what = text(given.problem, tiles);
   expect_count(reply, "table.store_bytes", double(std::max(shape.Nq, shape.Nk) * shape.d * 4),
@@ -570,7 +570,7 @@ TEST_CASE("Philox is asked for blocks of 32 x 32 that are computed", "[whole]") 
       for (const Mask& mask : both([](const Mask& plain) { return dropped(plain, 26); })) {
         const Input given = masked("normal", {1, 2, 2, 200, 333, d}, 600, mask);
         const worker::Reply reply = attention(given, tiles).reply;
-        const std::int64_t blocks = over_query_tiles(given.problem.shape, tiles, [&](std::int64_t t) {
+        const std::int64_t blocks = over_q_tiles(given.problem.shape, tiles, [&](std::int64_t t) {
           return tiles_seen(given.problem, tiles, t) * (tiles.Bc / 32) * (tiles.Br / 32);
         });
         expect_count(reply, "note.drawn block", double(blocks),

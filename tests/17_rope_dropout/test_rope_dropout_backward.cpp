@@ -83,23 +83,23 @@ TEST_CASE("positions and chance do not depend on how the work is divided", "[who
 }
 
 TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
-  expect_right_by_turns();
+  expect_right_deterministic();
   std::uint64_t seed = 280;
   for (const std::int64_t d : head_dims())
     for (const Mask& mask : all_together())
-      expect_right(masked("normal", {1, 2, 2, 200, 300, d}, ++seed, mask), all_gradients, usual_sizes(d, by_turns),
-                   {.workers = 4});
+      expect_right(masked("normal", {1, 2, 2, 200, 300, d}, ++seed, mask), all_gradients,
+                   usual_sizes(d, deterministic_mode), {.workers = 4});
 }
 
 TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
-  expect_repeatable_by_turns(10);
-  const Numbers numbers = usual_sizes(64, by_turns).numbers();
+  expect_repeatable_deterministic(10);
+  const Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const BackwardProblem given = masked("normal", {1, 1, 1, 40, 400, 64}, 300, all_together()[1]).given;
   const BackwardResult first = backward(given, numbers);
   for (int run = 2; run <= 50; ++run)
     expect(same_bits(backward(given, numbers), first),
            fmt::format("a gradient of run {} is not that of the first", run),
-           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
 }
 
 TEST_CASE("a row's rotation is read where it is copied and where its gradient is written", "[whole]") {
@@ -111,7 +111,7 @@ TEST_CASE("a row's rotation is read where it is copied and where its gradient is
         const worker::Reply reply =
             backward(masked("normal", shape, 310, rotated(Mask(causal))).given, sizes.numbers()).reply;
         const BlockCount blocks = count_blocks(shape, causal, sizes);
-        // K and dK, Q of each row block that passes by, dQ: of each row d/2 cosines and sines.
+        // K and dK, Q of each Q tile that passes by, dQ: of each row d/2 cosines and sines.
         const std::int64_t rows = shape.H * (2 * shape.Nk + shape.Nq + blocks.queries);
         expect_count(
             reply, "table.load_bytes", double(4 * d * rows),

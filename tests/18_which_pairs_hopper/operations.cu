@@ -68,7 +68,7 @@ void sequence_rows(const Arguments& call) {
   list<std::int32_t>(call, list_rows, 32, number(call, "count"), static_cast<const std::int32_t*>(given.data()));
 }
 
-// Nq, Nk, left, right, heads, heads_at_once, query_tiles, count; starts: of packed sequences, or only 0 ->
+// Nq, Nk, left, right, heads, heads_at_once, q_tiles, count; starts: of packed sequences, or only 0 ->
 // numbers (count, 7): of each work head, first_row, first_query, tiles, and Nq and Nk of what is seen; tiles of 128
 // queries and 64 keys
 __global__ void list_works(Call numbers_of_call, int count, std::int32_t* numbers) {
@@ -83,7 +83,7 @@ void works(const Arguments& call) {
   const auto given = call.array<std::int32_t>("starts");
   const DeviceArray<std::int32_t> starts("starts", std::span<const std::int32_t>(given));
   const int heads = number(call, "heads");
-  const Given of_a_head{number(call, "query_tiles"), heads, 1, nullptr, given.size() == 1 ? nullptr : starts.data()};
+  const Given of_a_head{number(call, "q_tiles"), heads, 1, nullptr, given.size() == 1 ? nullptr : starts.data()};
   list<std::int32_t>(call, list_works, 32, number(call, "count"),
                      Call{nullptr, nullptr, heads, number(call, "heads_at_once"), seen_of(call), of_a_head});
 }

@@ -340,7 +340,7 @@ struct WorksCase {
   Window window;
   std::int64_t heads, at_once;
   std::vector<std::int64_t> lengths = {};
-  std::int64_t query_tiles() const {
+  std::int64_t q_tiles() const {
     if (lengths.empty()) return tiles_of(window.Nq, 128);
     std::int64_t tiles = 0;
     for (const std::int64_t length : lengths) tiles += tiles_of(length, 128);
@@ -369,14 +369,14 @@ struct WorkIs {
 struct OtherWork {
   const char *id, *sentence;
   bool first_tiles_first = false, head_by_head = false, full_groups = false, all_heads = false;
-  bool mask_of_the_call = false, tile_of_all = false, rows_from_0 = false, one_query = false, key_tiles_from_0 = false;
-  bool all_key_tiles = false, keys_of_the_call = false, no_end = false, call_handed_on = false, heads_again = false;
+  bool mask_of_the_call = false, tile_of_all = false, rows_from_0 = false, one_query = false, kv_tiles_from_0 = false;
+  bool all_kv_tiles = false, keys_of_the_call = false, no_end = false, call_handed_on = false, heads_again = false;
   bool exchanged = false, groups_for_heads = false, one_tile_on = false, query_in_head = false;
   bool full_group_for_tile = false;
 
   /// The head and the tile, counted over all sequences.
   std::pair<std::int64_t, std::int64_t> head_and_tile(const WorksCase& c, std::int64_t number) const {
-    const std::int64_t tiles = c.query_tiles(), at_once = all_heads ? c.heads : c.at_once;
+    const std::int64_t tiles = c.q_tiles(), at_once = all_heads ? c.heads : c.at_once;
     const std::int64_t first_head = number / (at_once * tiles) * (groups_for_heads ? 1 : at_once);
     const std::int64_t of_these = number - first_head * tiles;
     const std::int64_t heads = full_groups ? at_once : std::min(at_once, c.heads - first_head);
@@ -386,7 +386,7 @@ struct OtherWork {
     return {(heads_again ? 0 : first_head) + head, first_tiles_first ? tile : tiles - (one_tile_on ? 0 : 1) - tile};
   }
   WorkIs work(const WorksCase& c, std::int64_t number) const {
-    if (number >= c.heads * c.query_tiles() && !no_end) return {};
+    if (number >= c.heads * c.q_tiles() && !no_end) return {};
     const auto [head, counted] = head_and_tile(c, number);
     std::int64_t tile = counted, row = 0, length = c.window.Nq;
     for (const std::int64_t each : c.lengths) {
@@ -399,9 +399,8 @@ struct OtherWork {
     const std::int64_t query = (tile_of_all ? counted : tile) * 128 + (query_in_head ? row : 0);
     const std::int64_t end = one_query ? query + 1 : std::min(seen.Nq, query + 128);
     const Window& asked_for = keys_of_the_call ? c.window : seen;
-    const std::int64_t first = key_tiles_from_0 || all_key_tiles ? 0 : asked_for.first(query) / 64;
-    const std::int64_t last =
-        tiles_of(all_key_tiles ? seen.Nk : std::max<std::int64_t>(0, asked_for.last(end - 1)), 64);
+    const std::int64_t first = kv_tiles_from_0 || all_kv_tiles ? 0 : asked_for.first(query) / 64;
+    const std::int64_t last = tiles_of(all_kv_tiles ? seen.Nk : std::max<std::int64_t>(0, asked_for.last(end - 1)), 64);
     return {head,
             rows_from_0 ? 0 : row,
             query,
@@ -452,7 +451,7 @@ const OtherWork other_works[] = {
      .sentence = "first_head is the number of the heads' group: it is that times heads_at_once",
      .groups_for_heads = true},
     {.id = "work-one-tile-on",
-     .sentence = "the first tile that is taken lies behind the last one, which has the number query_tiles - 1",
+     .sentence = "the first tile that is taken lies behind the last one, which has the number q_tiles - 1",
      .one_tile_on = true},
     {.id = "work-query-in-head",
      .sentence = "first_query is counted from the head's first row on: it is the tile's in its sequence",
@@ -463,8 +462,8 @@ const OtherWork other_works[] = {
      .one_query = true},
     {.id = "work-key-tiles-from-0",
      .sentence = "a tile of queries begins with key 0, whatever its first query sees",
-     .key_tiles_from_0 = true},
-    {.id = "work-all-key-tiles", .sentence = "all tiles of keys are taken, whatever is seen", .all_key_tiles = true},
+     .kv_tiles_from_0 = true},
+    {.id = "work-all-key-tiles", .sentence = "all tiles of keys are taken, whatever is seen", .all_kv_tiles = true},
     {.id = "work-without-end",
      .sentence = "a number behind the last tile's is taken for a tile: then head is to be -1",
      .no_end = true},
@@ -474,10 +473,10 @@ const OtherWork other_works[] = {
 void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& c) {
   std::vector<std::int32_t> starts{0};
   for (const std::int64_t length : c.lengths) starts.push_back(starts.back() + std::int32_t(length));
-  const std::int64_t count = c.heads * c.query_tiles(), some_more = 3;
+  const std::int64_t count = c.heads * c.q_tiles(), some_more = 3;
   worker::Call request = asked("works", c.window);
   request.number("heads", double(c.heads)).number("heads_at_once", double(c.at_once));
-  request.number("query_tiles", double(c.query_tiles())).number("count", double(count + some_more));
+  request.number("q_tiles", double(c.q_tiles())).number("count", double(count + some_more));
   request.input("starts", starts).output<std::int32_t>("numbers", std::size_t(7 * (count + some_more)));
   const auto numbers = call(request).output<std::int32_t>("numbers");
   const OtherWork right{.id = "", .sentence = ""};

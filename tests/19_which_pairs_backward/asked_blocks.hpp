@@ -42,12 +42,12 @@ struct BlocksCase {
   }
   /// The padded rows of a head.
   Int padded() const { return sequences().back().padded + tiles_of(sequences().back().window.Nq, 128) * 128; }
-  Int column_blocks() const {
+  Int kv_tiles() const {
     Int blocks = 0;
     for (const OneSequence& each : sequences()) blocks += tiles_of(each.window.Nk, 128);
     return blocks;
   }
-  Int blocks() const { return column_blocks() * kv_heads; }
+  Int blocks() const { return kv_tiles() * kv_heads; }
   Int most_steps(Int Br) const { return group * tiles_of(window.Nq, Br) + 2; }
   std::string text() const {
     return fmt::format("{} heads of K and V, {} of Q each, {}{}", kv_heads, group, window.text(),
@@ -56,7 +56,7 @@ struct BlocksCase {
   worker::Call request(const char* operation, Int Br) const {
     worker::Call request = asked(operation, window);
     request.number("kv_heads", double(kv_heads)).number("group", double(group)).number("most", double(most_steps(Br)));
-    request.number("heads_at_once", double(at_once)).number("column_blocks", double(column_blocks()));
+    request.number("heads_at_once", double(at_once)).number("kv_tiles", double(kv_tiles()));
     request.number("padded", double(padded())).number("count", double(blocks()));
     return request;
   }
@@ -77,8 +77,8 @@ struct Block {
     return fmt::format("the block of head {} of K and V, of keys {} to {} of the sequence from row {} on", kv_head,
                        first_key, std::min(first_key + 128, sequence.window.Nk) - 1, sequence.first);
   }
-  /// The row blocks of which some query sees one of its keys, pair by pair.
-  Numbered row_blocks(Int Br) const {
+  /// The Q tiles of which some query sees one of its keys, pair by pair.
+  Numbered q_tiles(Int Br) const {
     const Window& w = sequence.window;
     Numbered all{0, 0};
     for (Int i = 0; i < w.Nq; ++i)

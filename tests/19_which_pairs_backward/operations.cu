@@ -1,5 +1,5 @@
-// Chapter 19's steps of blocks, full row blocks, the mask from the side of the keys, P and what stays for dS, tiles as
-// the producer brings them, and places and turns of dQ, as operations that the tests call by name.
+// Chapter 19's steps of blocks, full Q tiles, the mask from the side of the keys, P and what stays for dS, tiles as
+// the producer brings them, and places and semaphores of dQ, as operations that the tests call by name.
 #include <cstdint>
 #include <span>
 
@@ -31,14 +31,14 @@ void list(const Arguments& call, Kernel kernel, int threads, int count, More... 
   numbers.download(call.array<std::int32_t>("numbers"));
 }
 
-// The call's numbers Nq, Nk, left, right, kv_heads, heads_at_once, group, column_blocks, padded, and starts: of packed
+// The call's numbers Nq, Nk, left, right, kv_heads, heads_at_once, group, kv_tiles, padded, and starts: of packed
 // sequences, or only 0.
 Call call_of(const Arguments& call, const std::int32_t* starts) {
   const int group = number(call, "group"), kv_heads = number(call, "kv_heads");
   Call all{};
   all.kv_heads = kv_heads, all.heads_at_once = number(call, "heads_at_once"), all.padded = number(call, "padded");
   all.seen = seen_of(call);
-  all.given = {number(call, "column_blocks"), group * kv_heads, group,
+  all.given = {number(call, "kv_tiles"), group * kv_heads, group,
                call.array<std::int32_t>("starts").size() == 1 ? nullptr : starts};
   return all;
 }
@@ -47,8 +47,8 @@ DeviceArray<std::int32_t> starts_of(const Arguments& call) {
 }
 
 // call_of's numbers, most, count -> numbers (count, 4 + 2·most): of each block its head of K and V, the first row of
-// its sequence, its first key and how many steps it has; and of the steps head and row block, -1 behind the last one.
-// Column blocks of 128 keys, row blocks of 64 queries
+// its sequence, its first key and how many steps it has; and of the steps head and Q tile, -1 behind the last one.
+// K/V tiles of 128 keys, Q tiles of 64 queries
 __global__ void list_steps(Call call, int most, int count, std::int32_t* numbers) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
@@ -58,7 +58,7 @@ __global__ void list_steps(Call call, int most, int count, std::int32_t* numbers
   Step step = work.first_step();
   for (int n = 0; n < most; ++n) {
     const bool any = n < work.steps;
-    *place++ = any ? step.head : -1, *place++ = any ? step.row_block : -1;
+    *place++ = any ? step.head : -1, *place++ = any ? step.q_tile : -1;
     if (any) work.advance(step);
   }
 }
@@ -68,8 +68,8 @@ void steps(const Arguments& call) {
 }
 
 // call_of's numbers, most, count, d: 64 or 128 -> numbers (count, 3 + 5·most): of each block its head of K and V, the
-// first row of its sequence and its first key; and of the steps head and row block, where its dQ begins in dQ_sum, the
-// place of its turn behind `turns`, and whose turn it is; -1 behind the last one
+// first row of its sequence and its first key; and of the steps head and Q tile, where its dQ begins in dQ_sum, the
+// place of its turn behind `semaphores`, and whose turn it is; -1 behind the last one
 template <int d>
 __global__ void list_turns(Call call, int most, int count, std::int32_t* numbers) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
@@ -83,22 +83,22 @@ __global__ void list_turns(Call call, int most, int count, std::int32_t* numbers
       for (int of = 0; of < 5; ++of) place[of] = -1;
       continue;
     }
-    const Turn turn = turn_of(call, work, step);
-    place[0] = step.head, place[1] = step.row_block;
+    const Semaphore semaphore = semaphore_of(call, work, step);
+    place[0] = step.head, place[1] = step.q_tile;
     place[2] = std::int32_t(place_in_dQ_sum(call, work, step) - call.dQ_sum);
-    place[3] = std::int32_t(turn.place - call.turns), place[4] = turn.number;
+    place[3] = std::int32_t(semaphore.counter - call.semaphores), place[4] = semaphore.turn;
     work.advance(step);
   }
 }
-void turns(const Arguments& call) {
+void semaphores(const Arguments& call) {
   const DeviceArray<std::int32_t> starts = starts_of(call);
   const auto kernel = number(call, "d") == 64 ? list_turns<64> : list_turns<128>;
   list(call, kernel, 32, number(call, "count"), call_of(call, starts.data()), number(call, "most"));
 }
 
 // call_of's numbers, rows, most, d: 64 or 128; Q, dO (group·kv_heads·rows·d) as codes of half, lse, D
-// (group·kv_heads·padded) -> blocks (column_blocks·kv_heads, 3): their head of K and V, first row and first key; values
-// (column_blocks·kv_heads, most, 6, Br), what the producer brings of each step: of each row of Q its first and its last
+// (group·kv_heads·padded) -> blocks (kv_tiles·kv_heads, 3): their head of K and V, first row and first key; values
+// (kv_tiles·kv_heads, most, 6, Br), what the producer brings of each step: of each row of Q its first and its last
 // element, the line of LSE; the same of dO and D. 0 behind the last step
 template <class T>
 __global__ void __launch_bounds__(64, 1)
@@ -151,7 +151,7 @@ void bring(const Arguments& call) {
   const auto queries = map_of<d>(Q.data(), heads, N, T::Br, d / 64),
              of_dO = map_of<d>(dO.data(), heads, N, T::Br, d / 64);
   const auto keys = map_of<d>(Q.data(), all.kv_heads, N, T::Bc, d / 64);
-  workbook::cuda::launch(bring_tiles<T>, dim3(unsigned(all.given.column_blocks * all.kv_heads)), dim3(64),
+  workbook::cuda::launch(bring_tiles<T>, dim3(unsigned(all.given.kv_tiles * all.kv_heads)), dim3(64),
                          sizeof(typename T::Shared), queries, keys, keys, of_dO, all, number(call, "most"),
                          values.data(), blocks.data());
   values.download(call.output("values")), blocks.download(call.array<std::int32_t>("blocks"));
@@ -161,19 +161,19 @@ void tiles(const Arguments& call) {
   number(call, "d") == 64 ? bring<64>(call) : bring<128>(call);
 }
 
-// Nq, Nk, left, right, keys, queries, row_blocks, count -> numbers (count, 2 + row_blocks): of each `keys` keys the
+// Nq, Nk, left, right, keys, queries, q_tiles, count -> numbers (count, 2 + q_tiles): of each `keys` keys the
 // queries that see all of them, and for each `queries` queries whether all see them
-__global__ void list_full(SeenKeys seen, int keys, int queries, int row_blocks, int count, std::int32_t* numbers) {
+__global__ void list_full(SeenKeys seen, int keys, int queries, int q_tiles, int count, std::int32_t* numbers) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
   const Range own{i * keys, (i + 1) * keys}, full = seen.full_queries(own);
-  std::int32_t* const place = numbers + i * (2 + row_blocks);
+  std::int32_t* const place = numbers + i * (2 + q_tiles);
   place[0] = full.first, place[1] = full.last;
-  for (int n = 0; n < row_blocks; ++n) place[2 + n] = seen.all_see({n * queries, (n + 1) * queries}, own) ? 1 : 0;
+  for (int n = 0; n < q_tiles; ++n) place[2 + n] = seen.all_see({n * queries, (n + 1) * queries}, own) ? 1 : 0;
 }
 void full_queries(const Arguments& call) {
   list(call, list_full, 32, number(call, "count"), seen_of(call), number(call, "keys"), number(call, "queries"),
-       number(call, "row_blocks"));
+       number(call, "q_tiles"));
 }
 
 // Nq, Nk, left, right, first_key, first_query -> numbers (64, 128): whether query first_query + column is one of those
@@ -243,7 +243,7 @@ void probabilities(const Arguments& call) {
 
 const Operations operations{{"steps", steps}, {"full_queries", full_queries},
                             {"pairs", pairs}, {"probabilities", probabilities},
-                            {"tiles", tiles}, {"turns", turns}};
+                            {"tiles", tiles}, {"semaphores", semaphores}};
 
 }  // namespace
 }  // namespace ch19

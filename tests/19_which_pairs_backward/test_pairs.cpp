@@ -19,15 +19,15 @@ namespace {
 
 struct Walk {
   Int first_head, group;
-  Numbered row_blocks;
-  Int count() const { return group * (row_blocks.last - row_blocks.first); }
+  Numbered q_tiles;
+  Int count() const { return group * (q_tiles.last - q_tiles.first); }
 };
 struct At {
-  Int head, row_block;
+  Int head, q_tile;
   friend bool operator==(const At&, const At&) = default;
 };
 At next_step(const Walk& w, At at) {
-  return at.row_block + 1 == w.row_blocks.last ? At{at.head + 1, w.row_blocks.first} : At{at.head, at.row_block + 1};
+  return at.q_tile + 1 == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
 }
 struct OtherWalk {
   const char *id, *sentence;
@@ -35,10 +35,10 @@ struct OtherWalk {
   At (*next)(const Walk&, At) = next_step;
   std::vector<Int> numbers(const Walk& w, Int most) const {
     std::vector<Int> all{count(w)};
-    At at{w.first_head, w.row_blocks.first};
+    At at{w.first_head, w.q_tiles.first};
     for (Int n = 0; n < most; ++n) {
       const bool any = n < all[0];
-      all.insert(all.end(), {any ? at.head : -1, any ? at.row_block : -1});
+      all.insert(all.end(), {any ? at.head : -1, any ? at.q_tile : -1});
       if (any) at = next(w, at);
     }
     return all;
@@ -47,66 +47,61 @@ struct OtherWalk {
 const OtherWalk other_walks[] = {
     {.id = "walk-one-head",
      .sentence = "the steps of one head are counted: there are as many for each of the `group` heads",
-     .count = [](const Walk& w) { return w.row_blocks.last - w.row_blocks.first; }},
+     .count = [](const Walk& w) { return w.q_tiles.last - w.q_tiles.first; }},
     {.id = "walk-counted-from-0",
-     .sentence = "row blocks are counted from 0: those before row_blocks.first see none of the keys",
-     .count = [](const Walk& w) { return w.group * w.row_blocks.last; }},
+     .sentence = "Q tiles are counted from 0: those before q_tiles.first see none of the keys",
+     .count = [](const Walk& w) { return w.group * w.q_tiles.last; }},
     {.id = "walk-last-counted",
-     .sentence = "row_blocks.last is counted too: it is the number behind the last one",
-     .count = [](const Walk& w) { return w.group * (w.row_blocks.last - w.row_blocks.first + 1); }},
+     .sentence = "q_tiles.last is counted too: it is the number behind the last one",
+     .count = [](const Walk& w) { return w.group * (w.q_tiles.last - w.q_tiles.first + 1); }},
     {.id = "walk-never-empty",
      .sentence = "there is always a step: where no query sees the keys there is to be none",
      .count = [](const Walk& w) { return std::max<Int>(1, w.count()); }},
     {.id = "walk-from-0",
-     .sentence = "the next head begins with row block 0: each of them begins with row_blocks.first",
+     .sentence = "the next head begins with Q tile 0: each of them begins with q_tiles.first",
      .next =
          [](const Walk& w, At at) {
-           return at.row_block + 1 == w.row_blocks.last ? At{at.head + 1, 0} : At{at.head, at.row_block + 1};
+           return at.q_tile + 1 == w.q_tiles.last ? At{at.head + 1, 0} : At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-same-head",
-     .sentence = "behind the last row block come the same head's again: it is the next head's turn",
+     .sentence = "behind the last Q tile come the same head's again: it is the next head's turn",
      .next =
          [](const Walk& w, At at) {
-           return at.row_block + 1 == w.row_blocks.last ? At{at.head, w.row_blocks.first}
-                                                        : At{at.head, at.row_block + 1};
+           return at.q_tile + 1 == w.q_tiles.last ? At{at.head, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-last-left-out",
-     .sentence = "the next head comes one row block early: row_blocks.last - 1 belongs to the walk",
+     .sentence = "the next head comes one Q tile early: q_tiles.last - 1 belongs to the walk",
      .next =
          [](const Walk& w, At at) {
-           return at.row_block + 2 == w.row_blocks.last ? At{at.head + 1, w.row_blocks.first}
-                                                        : At{at.head, at.row_block + 1};
+           return at.q_tile + 2 == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-one-behind",
-     .sentence = "row block row_blocks.last is visited: it is the number behind the last one",
+     .sentence = "Q tile q_tiles.last is visited: it is the number behind the last one",
      .next =
          [](const Walk& w, At at) {
-           return at.row_block == w.row_blocks.last ? At{at.head + 1, w.row_blocks.first}
-                                                    : At{at.head, at.row_block + 1};
+           return at.q_tile == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-no-next-head",
-     .sentence = "no other head ever comes: behind row block row_blocks.last - 1 the next head's first one does",
+     .sentence = "no other head ever comes: behind Q tile q_tiles.last - 1 the next head's first one does",
      .next =
          [](const Walk&, At at) {
-           return At{at.head, at.row_block + 1};
+           return At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-heads-first",
-     .sentence = "the head changes with each step: all row blocks of one head come first",
+     .sentence = "the head changes with each step: all Q tiles of one head come first",
      .next =
          [](const Walk& w, At at) {
-           return at.head + 1 < w.first_head + w.group ? At{at.head + 1, at.row_block}
-                                                       : At{w.first_head, at.row_block + 1};
+           return at.head + 1 < w.first_head + w.group ? At{at.head + 1, at.q_tile} : At{w.first_head, at.q_tile + 1};
          }},
     {.id = "walk-heads-apart",
      .sentence = "the next head is taken to be `group` further: the heads that share K and V are neighbours",
      .next =
          [](const Walk& w, At at) {
-           return at.row_block + 1 == w.row_blocks.last ? At{at.head + w.group, w.row_blocks.first}
-                                                        : At{at.head, at.row_block + 1};
+           return at.q_tile + 1 == w.q_tiles.last ? At{at.head + w.group, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
 };
 
-/// "3 steps: (0, 2) (0, 3) (1, 2)": head and row block of each.
+/// "3 steps: (0, 2) (0, 3) (1, 2)": head and Q tile of each.
 std::string steps_text(const std::vector<Int>& numbers) {
   std::string text = fmt::format("{} steps:", numbers[0]);
   for (std::size_t n = 1; n + 1 < numbers.size() && numbers[n] >= 0; n += 2)
@@ -125,24 +120,23 @@ void check_steps(Slips<OtherWalk>& slips, const BlocksCase& c) {
   for (Int b = 0; b < c.blocks(); ++b) {
     const std::int32_t* const of = &numbers[std::size_t(b * size)];
     const Block block = block_of(c, of[0], of[1], of[2]);
-    const Walk walk{block.kv_head * c.group, c.group, block.row_blocks(64)};
+    const Walk walk{block.kv_head * c.group, c.group, block.q_tiles(64)};
     const std::vector<Int> got(of + 3, of + size), wanted = right.numbers(walk, most);
     slips.keep([&](const OtherWalk& slip) { return slip.numbers(walk, most) == got; });
     if (!slips.wrong.empty() || got == wanted) continue;
-    slips.wrong =
-        fmt::format("{} has, head and row block of each, {}; right is {}; heads of Q {} to {}, row blocks {}; {}",
-                    block.text(), steps_text(got), steps_text(wanted), walk.first_head, walk.first_head + c.group - 1,
-                    walk.row_blocks.text(), c.text());
+    slips.wrong = fmt::format("{} has, head and Q tile of each, {}; right is {}; heads of Q {} to {}, Q tiles {}; {}",
+                              block.text(), steps_text(got), steps_text(wanted), walk.first_head,
+                              walk.first_head + c.group - 1, walk.q_tiles.text(), c.text());
   }
 }
 
 }  // namespace
 
-TEST_CASE("a block's steps are all row blocks that see its keys, head after head", "[19.1]") {
+TEST_CASE("a block's steps are all Q tiles that see its keys, head after head", "[19.1]") {
   Slips<OtherWalk> slips{{std::begin(other_walks), std::end(other_walks)}};
   for (const BlocksCase& c : blocks_cases) check_steps(slips, c);
   for (const Window& w : windows) check_steps(slips, {w, 1, 1, 1});
-  slips.expect_none("the steps are not all row blocks of the heads of Q of which some query sees one of the keys",
+  slips.expect_none("the steps are not all Q tiles of the heads of Q of which some query sees one of the keys",
                     "steps");
 }
 
@@ -229,7 +223,7 @@ const OtherFull other_full[] = {
            return k.exist() ? Numbered{k.right().first - k.diagonal(), k.right().last - k.diagonal()} : Numbered{0, 0};
          }},
     {.id = "all-see-queries-behind",
-     .sentence = "queries that do not exist are asked too: where row blocks end with Nq, those that exist are enough",
+     .sentence = "queries that do not exist are asked too: where Q tiles end with Nq, those that exist are enough",
      .all = [](const Numbered& full, const Numbered& those,
                Int) { return full.first <= those.first && those.last <= full.last; }},
     {.id = "all-see-some-query",
@@ -247,7 +241,7 @@ const OtherFull other_full[] = {
 Numbered existing(const Numbered& queries, Int Nq) {
   return {std::clamp<Int>(queries.first, 0, Nq), std::clamp<Int>(queries.last, 0, Nq)};
 }
-/// What is said of each row block of `queries`.
+/// What is said of each Q tile of `queries`.
 std::vector<bool> said_of(const OtherFull& slip, const Keys& keys, Int queries) {
   std::vector<bool> all;
   // Where a key does not exist, the range is {0, 0} as it is; elsewhere its ends may lie outside of the queries.
@@ -260,10 +254,10 @@ std::vector<bool> said_of(const OtherFull& slip, const Keys& keys, Int queries) 
 
 void check_full(Slips<OtherFull>& slips, std::string& sentence, std::string& id, const Window& w, Int keys,
                 Int queries) {
-  const Int count = tiles_of(w.Nk, keys), row_blocks = tiles_of(w.Nq, queries), size = 2 + row_blocks;
+  const Int count = tiles_of(w.Nk, keys), q_tiles = tiles_of(w.Nq, queries), size = 2 + q_tiles;
   worker::Call request = asked("full_queries", w);
   request.number("keys", double(keys)).number("queries", double(queries)).number("count", double(count));
-  request.number("row_blocks", double(row_blocks)).output<std::int32_t>("numbers", std::size_t(count * size));
+  request.number("q_tiles", double(q_tiles)).output<std::int32_t>("numbers", std::size_t(count * size));
   const auto numbers = call(request).output<std::int32_t>("numbers");
   const OtherFull right{.id = "", .sentence = ""};
   for (Int b = 0; b < count; ++b) {
@@ -281,11 +275,11 @@ void check_full(Slips<OtherFull>& slips, std::string& sentence, std::string& id,
       sentence = "the queries are not those that see both the first and the last key", id = "full-queries";
       continue;
     }
-    for (Int n = 0; n < row_blocks; ++n)
+    for (Int n = 0; n < q_tiles; ++n)
       if (const bool is = said[std::size_t(n)]; is != must[std::size_t(n)]) {
         slips.wrong = fmt::format("it is said of the queries {} to {}, of which those below {} exist, that {} see {}",
                                   n * queries, (n + 1) * queries - 1, w.Nq, is ? "all" : "not all", of_keys);
-        sentence = "a row block is full if all of its queries that exist are among those", id = "full-row-blocks";
+        sentence = "a Q tile is full if all of its queries that exist are among those", id = "full-row-blocks";
       }
   }
 }
@@ -343,7 +337,7 @@ const OtherPairs other_pairs[] = {
     {"of-keys-not-moved", "queries are counted from the sequence's first one on: `query` is to be subtracted",
      [](const PairOfTile& p) { return p.sees(p.query() - p.lane_query(), p.key()); }},
     {"of-keys-from-the-row-block",
-     "queries are counted from the row block's first one on: the lane's first one, `query`, is to be subtracted",
+     "queries are counted from the Q tile's first one on: the lane's first one, `query`, is to be subtracted",
      [](const PairOfTile& p) { return p.sees(p.query() - p.lane_column(), p.key()); }},
     {"of-keys-one-end-moved",
      "`query` is subtracted from the range's beginning alone: its end has to be counted as that",

@@ -18,46 +18,46 @@ using namespace workbook::test;
 
 namespace {
 
-/// A row block of a head of Q, against a block of keys.
-struct RowBlock {
+/// A Q tile of a head of Q, against a block of keys.
+struct QTile {
   const BlocksCase& c;
   const Block& block;
   Int head, number, d, Br;
   Int row() const { return number * Br; }
-  /// The last key that a query of the sequence sees, of which there may be none; and that any of the row block's sees.
+  /// The last key that a query of the sequence sees, of which there may be none; and that any of the Q tile's sees.
   Int last_of(Int query) const { return block.sequence.window.last(query) - 1; }
   Int last_key() const { return last_of(row() + Br - 1); }
   /// Its first padded row.
   Int padded() const { return head * c.padded() + block.sequence.padded + row(); }
 };
-/// What may be taken for a row block's first padded row.
+/// What may be taken for a Q tile's first padded row.
 struct OtherRow {
   const char *id, *sentence;
-  Int (*row)(const RowBlock& b);
+  Int (*row)(const QTile& b);
 };
 const OtherRow other_rows[] = {
     {"padded-of-the-kv-head", "padded rows are those of the head of K and V: LSE, D and dQ_sum have heads of Q",
-     [](const RowBlock& b) { return b.padded() + (b.block.kv_head - b.head) * b.c.padded(); }},
+     [](const QTile& b) { return b.padded() + (b.block.kv_head - b.head) * b.c.padded(); }},
     {"padded-first-head", "all heads of Q take the padded rows of the first that shares the keys: it is step.head",
-     [](const RowBlock& b) { return b.padded() + (b.block.kv_head * b.c.group - b.head) * b.c.padded(); }},
+     [](const QTile& b) { return b.padded() + (b.block.kv_head * b.c.group - b.head) * b.c.padded(); }},
     {"padded-without-heads", "the heads before are not counted: each has call.padded padded rows",
-     [](const RowBlock& b) { return b.padded() - b.head * b.c.padded(); }},
+     [](const QTile& b) { return b.padded() - b.head * b.c.padded(); }},
     {"padded-heads-of-Nq",
      "each head before is taken to have Nq rows: it has call.padded, since sequences are filled up",
-     [](const RowBlock& b) { return b.padded() + b.head * (b.c.window.Nq - b.c.padded()); }},
+     [](const QTile& b) { return b.padded() + b.head * (b.c.window.Nq - b.c.padded()); }},
     {"padded-first-sequence", "the sequences before are not counted: the sequence begins at padded row padded_first",
-     [](const RowBlock& b) { return b.padded() - b.block.sequence.padded; }},
+     [](const QTile& b) { return b.padded() - b.block.sequence.padded; }},
     {"padded-from-first-row",
      "the sequence is taken to begin at its row in Q: those before are filled up, and it begins at padded_first",
-     [](const RowBlock& b) { return b.padded() - b.block.sequence.padded + b.block.sequence.first; }},
-    {"padded-first-row-block", "every step takes the sequence's first row block: its own is step.row_block",
-     [](const RowBlock& b) { return b.padded() - b.row(); }},
-    {"padded-without-Br", "the row block's number is taken for a row: it begins with row step.row_block·Br",
-     [](const RowBlock& b) { return b.padded() - b.row() + b.number; }},
-    {"padded-of-the-keys", "the rows are those of the block's first key: a step's begin with step.row_block·Br",
-     [](const RowBlock& b) { return b.padded() - b.row() + b.block.first_key; }},
+     [](const QTile& b) { return b.padded() - b.block.sequence.padded + b.block.sequence.first; }},
+    {"padded-first-row-block", "every step takes the sequence's first Q tile: its own is step.q_tile",
+     [](const QTile& b) { return b.padded() - b.row(); }},
+    {"padded-without-Br", "the Q tile's number is taken for a row: it begins with row step.q_tile·Br",
+     [](const QTile& b) { return b.padded() - b.row() + b.number; }},
+    {"padded-of-the-keys", "the rows are those of the block's first key: a step's begin with step.q_tile·Br",
+     [](const QTile& b) { return b.padded() - b.row() + b.block.first_key; }},
 };
-Int right_row(const RowBlock& b) {
+Int right_row(const QTile& b) {
   return b.padded();
 }
 
@@ -67,25 +67,25 @@ Int right_row(const RowBlock& b) {
 struct Box {
   Int before_first, end;
 };
-Box right_box(const RowBlock& b) {
+Box right_box(const QTile& b) {
   const Window& w = b.block.sequence.window;
   return {b.c.window.Nq - w.Nq + b.row(), b.head * b.c.window.Nq + b.block.sequence.first + w.Nq};
 }
 /// What may come in place of it and of its line.
 struct OtherTile {
   const char *id, *sentence;
-  Box (*box)(const RowBlock& b) = right_box;
-  Int (*line)(const RowBlock& b) = right_row;
+  Box (*box)(const QTile& b) = right_box;
+  Int (*line)(const QTile& b) = right_row;
 
   /// The row of the box, through all heads, counted from 1 on; 0 where it holds zeros.
-  Int row(const RowBlock& b, Int i) const {
+  Int row(const QTile& b, Int i) const {
     const auto [before_first, end] = box(b);
     const Int N = b.c.window.Nq, first = before_first + i, row = first + end - N;
     return first < N && row >= 0 && end <= b.c.group * b.c.kv_heads * N ? row + 1 : 0;
   }
 };
 template <auto more>
-Box box_and(const RowBlock& b) {
+Box box_and(const QTile& b) {
   Box box = right_box(b);
   more(b, box);
   return box;
@@ -93,17 +93,16 @@ Box box_and(const RowBlock& b) {
 const OtherTile other_tiles[] = {
     {.id = "box-of-the-kv-head",
      .sentence = "the box is of the head with the number of the head of K and V: its queries are step.head's",
-     .box = box_and<[](const RowBlock& b, Box& box) { box.end += (b.block.kv_head - b.head) * b.c.window.Nq; }>},
+     .box = box_and<[](const QTile& b, Box& box) { box.end += (b.block.kv_head - b.head) * b.c.window.Nq; }>},
     {.id = "box-first-head",
      .sentence = "the box is of the first head of Q that shares the keys: its queries are step.head's",
-     .box = box_and<[](const RowBlock& b, Box& box) {
-       box.end += (b.block.kv_head * b.c.group - b.head) * b.c.window.Nq;
-     }>},
+     .box =
+         box_and<[](const QTile& b, Box& box) { box.end += (b.block.kv_head * b.c.group - b.head) * b.c.window.Nq; }>},
     {.id = "box-not-ended",
      .sentence = "the box does not end with its sequence: its rows are to be those of work.seen.Nq queries from "
                  "work.first_row on",
      .box =
-         [](const RowBlock& b) {
+         [](const QTile& b) {
            return Box{b.block.sequence.first + b.row(), (b.head + 1) * b.c.window.Nq};
          }},
     {.id = "box-not-ended",
@@ -111,31 +110,30 @@ const OtherTile other_tiles[] = {
          "the sequence is taken to have as many rows as all of them, so that the box does not end with it: it has "
          "work.seen.Nq",
      .box =
-         [](const RowBlock& b) {
+         [](const QTile& b) {
            return Box{b.row(), (b.head + 1) * b.c.window.Nq + b.block.sequence.first};
          }},
     {.id = "box-first-sequence",
      .sentence = "the sequences before are not counted: the box's sequence begins at row work.first_row",
-     .box = box_and<[](const RowBlock& b, Box& box) { box.end -= b.block.sequence.first; }>},
+     .box = box_and<[](const QTile& b, Box& box) { box.end -= b.block.sequence.first; }>},
     {.id = "box-first-row-block",
-     .sentence = "each step brings the sequence's first queries: those of step.row_block have to come",
-     .box = box_and<[](const RowBlock& b, Box& box) { box.before_first -= b.row(); }>},
+     .sentence = "each step brings the sequence's first queries: those of step.q_tile have to come",
+     .box = box_and<[](const QTile& b, Box& box) { box.before_first -= b.row(); }>},
     {.id = "box-first-row-block",
-     .sentence = "each step brings the sequence's first queries, and what they bring: those of step.row_block have to",
-     .box = box_and<[](const RowBlock& b, Box& box) { box.before_first -= b.row(); }>,
-     .line = [](const RowBlock& b) { return b.padded() - b.row(); }},
+     .sentence = "each step brings the sequence's first queries, and what they bring: those of step.q_tile have to",
+     .box = box_and<[](const QTile& b, Box& box) { box.before_first -= b.row(); }>,
+     .line = [](const QTile& b) { return b.padded() - b.row(); }},
     {.id = "box-without-Br",
-     .sentence = "the row block's number is taken for a row: it begins with row step.row_block·Br",
-     .box = box_and<[](const RowBlock& b, Box& box) { box.before_first += b.number - b.row(); }>},
+     .sentence = "the Q tile's number is taken for a row: it begins with row step.q_tile·Br",
+     .box = box_and<[](const QTile& b, Box& box) { box.before_first += b.number - b.row(); }>},
     {.id = "box-without-Br",
-     .sentence = "the row block's number is taken for a row, of the box and of the line: it begins with row "
-                 "step.row_block·Br",
-     .box = box_and<[](const RowBlock& b, Box& box) { box.before_first += b.number - b.row(); }>,
-     .line = [](const RowBlock& b) { return b.padded() - b.row() + b.number; }},
+     .sentence = "the Q tile's number is taken for a row, of the box and of the line: it begins with row "
+                 "step.q_tile·Br",
+     .box = box_and<[](const QTile& b, Box& box) { box.before_first += b.number - b.row(); }>,
+     .line = [](const QTile& b) { return b.padded() - b.row() + b.number; }},
     {.id = "box-of-the-keys",
-     .sentence =
-         "the box begins with the number of the block's first key: a step's queries begin with step.row_block·Br",
-     .box = box_and<[](const RowBlock& b, Box& box) { box.before_first += b.block.first_key - b.row(); }>},
+     .sentence = "the box begins with the number of the block's first key: a step's queries begin with step.q_tile·Br",
+     .box = box_and<[](const QTile& b, Box& box) { box.before_first += b.block.first_key - b.row(); }>},
 };
 
 std::vector<OtherTile> all_other_tiles() {
@@ -160,7 +158,7 @@ struct NumberedRows {
   }
 };
 /// What a step brings: of each row of Q its first and its last element, the line of LSE, and the same of dO and D.
-std::vector<float> brought(const OtherTile& what, const RowBlock& b) {
+std::vector<float> brought(const OtherTile& what, const QTile& b) {
   std::vector<float> all(std::size_t(6 * b.Br));
   for (Int i = 0; i < b.Br; ++i) {
     const auto row = float(what.row(b, i)), line = float(what.line(b) + i) + 0.5f;
@@ -192,16 +190,16 @@ void check_tiles(Slips<OtherTile>& slips, const BlocksCase& c, Int d) {
   for (Int b = 0; b < c.blocks(); ++b) {
     const std::int32_t* const of = &blocks[std::size_t(3 * b)];
     const Block block = block_of(c, of[0], of[1], of[2]);
-    const Numbered row_blocks = block.row_blocks(Br);
-    const Int each = row_blocks.last - row_blocks.first;
+    const Numbered q_tiles = block.q_tiles(Br);
+    const Int each = q_tiles.last - q_tiles.first;
     for (Int n = 0; n < c.group * each; ++n) {
-      const RowBlock step{c, block, block.kv_head * c.group + n / each, row_blocks.first + n % each, d, Br};
+      const QTile step{c, block, block.kv_head * c.group + n / each, q_tiles.first + n % each, d, Br};
       const float* const first = &values[std::size_t((b * most + n) * 6 * Br)];
       const std::vector<float> got(first, first + 6 * Br), wanted = brought(right, step);
       slips.keep([&](const OtherTile& slip) { return brought(slip, step) == got; });
       if (!slips.wrong.empty() || got == wanted) continue;
       slips.wrong = fmt::format(
-          "row block {} of head {} of Q, rows of {} queries of the sequence from row {} on, for {}, brings {}; it has "
+          "Q tile {} of head {} of Q, rows of {} queries of the sequence from row {} on, for {}, brings {}; it has "
           "to "
           "bring {}. (Row r through all heads of Q is r + 1, of dO -(r + 1), 0: outside; padded row r has an LSE of "
           "r + 0.5, a D of -(r + 0.5)); d = {}, {}",
@@ -232,12 +230,12 @@ namespace {
 /// What may be taken for dQ's place and turn.
 struct OtherTurn {
   std::string id, sentence;
-  Int (*row)(const RowBlock& b) = right_row;       ///< the padded row of dQ_sum
-  Int (*turn_row)(const RowBlock& b) = right_row;  ///< of the turn's place
+  Int (*row)(const QTile& b) = right_row;       ///< the padded row of dQ_sum
+  Int (*turn_row)(const QTile& b) = right_row;  ///< of the turn's place
   Int (*dQ)(Int row, Int d) = [](Int row, Int d) { return row * d; };
   Int (*place)(Int row, Int Br) = [](Int row, Int) { return 1 + row / 64; };
-  Int (*number)(const RowBlock& b) = [](const RowBlock& b) { return b.last_key() / 128 - b.block.first_key / 128; };
-  std::vector<Int> numbers(const RowBlock& b) const { return {dQ(row(b), b.d), place(turn_row(b), b.Br), number(b)}; }
+  Int (*number)(const QTile& b) = [](const QTile& b) { return b.last_key() / 128 - b.block.first_key / 128; };
+  std::vector<Int> numbers(const QTile& b) const { return {dQ(row(b), b.d), place(turn_row(b), b.Br), number(b)}; }
 };
 const OtherTurn other_turns[] = {
     {.id = "place-in-rows",
@@ -253,35 +251,33 @@ const OtherTurn other_turns[] = {
      .sentence = "there is a place for each T::Br padded rows: there is one for each 64",
      .place = [](Int row, Int Br) { return 1 + row / Br; }},
     {.id = "turn-of-the-first-query",
-     .sentence = "the last key is that which the row block's first query sees: its last query sees the last one",
-     .number = [](const RowBlock& b) { return b.last_of(b.row()) / 128 - b.block.first_key / 128; }},
+     .sentence = "the last key is that which the Q tile's first query sees: its last query sees the last one",
+     .number = [](const QTile& b) { return b.last_of(b.row()) / 128 - b.block.first_key / 128; }},
     {.id = "turn-of-the-query-behind",
-     .sentence = "the last key is that which the next row block's first query sees: the last query is one before it",
-     .number = [](const RowBlock& b) { return b.last_of(b.row() + b.Br) / 128 - b.block.first_key / 128; }},
+     .sentence = "the last key is that which the next Q tile's first query sees: the last query is one before it",
+     .number = [](const QTile& b) { return b.last_of(b.row() + b.Br) / 128 - b.block.first_key / 128; }},
     {.id = "turn-of-the-key-behind",
      .sentence = "the number is that of the key behind the last one: of(query).last - 1 is the last one",
-     .number = [](const RowBlock& b) { return (b.last_key() + 1) / 128 - b.block.first_key / 128; }},
+     .number = [](const QTile& b) { return (b.last_key() + 1) / 128 - b.block.first_key / 128; }},
     {.id = "turn-from-the-first",
-     .sentence = "turns go from the first column block to the last one: they go the other way round",
-     .number = [](const RowBlock& b) { return b.block.first_key / 128; }},
+     .sentence = "turns go from the first K/V tile to the last one: they go the other way round",
+     .number = [](const QTile& b) { return b.block.first_key / 128; }},
     {.id = "turn-negative",
-     .sentence =
-         "the difference has the wrong sign: the last column block that is seen has number 0, those before more",
-     .number = [](const RowBlock& b) { return b.block.first_key / 128 - b.last_key() / 128; }},
+     .sentence = "the difference has the wrong sign: the last K/V tile that is seen has number 0, those before more",
+     .number = [](const QTile& b) { return b.block.first_key / 128 - b.last_key() / 128; }},
     {.id = "turn-of-all-keys",
-     .sentence = "turns begin with the sequence's last column block: they begin with the last one that a query of the "
-                 "row block sees, whatever comes behind it",
-     .number =
-         [](const RowBlock& b) { return tiles_of(b.block.sequence.window.Nk, 128) - 1 - b.block.first_key / 128; }},
+     .sentence = "turns begin with the sequence's last K/V tile: they begin with the last one that a query of the "
+                 "Q tile sees, whatever comes behind it",
+     .number = [](const QTile& b) { return tiles_of(b.block.sequence.window.Nk, 128) - 1 - b.block.first_key / 128; }},
     {.id = "turn-one-number",
-     .sentence = "all column blocks wait for the same number: work.column_block is to be subtracted",
-     .number = [](const RowBlock& b) { return b.last_key() / 128; }},
+     .sentence = "all K/V tiles wait for the same number: work.kv_tile is to be subtracted",
+     .number = [](const QTile& b) { return b.last_key() / 128; }},
     {.id = "turn-in-keys",
-     .sentence = "a key is taken for a column block: each has T::Bc keys",
-     .number = [](const RowBlock& b) { return b.last_key() - b.block.first_key / 128; }},
+     .sentence = "a key is taken for a K/V tile: each has T::Bc keys",
+     .number = [](const QTile& b) { return b.last_key() - b.block.first_key / 128; }},
     {.id = "turn-in-row-blocks",
-     .sentence = "keys are counted in blocks of T::Br: a column block has T::Bc",
-     .number = [](const RowBlock& b) { return b.last_key() / b.Br - b.block.first_key / 128; }},
+     .sentence = "keys are counted in blocks of T::Br: a K/V tile has T::Bc",
+     .number = [](const QTile& b) { return b.last_key() / b.Br - b.block.first_key / 128; }},
 };
 std::vector<OtherTurn> all_other_turns() {
   std::vector<OtherTurn> all(std::begin(other_turns), std::end(other_turns));
@@ -307,12 +303,12 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
     const Block block = block_of(c, of[0], of[1], of[2]);
     for (Int n = 0; n < most && of[3 + 5 * n] >= 0; ++n) {
       const std::int32_t* const at = of + 3 + 5 * n;
-      const RowBlock step{c, block, at[0], at[1], d, Br};
+      const QTile step{c, block, at[0], at[1], d, Br};
       const std::vector<Int> got(at + 2, at + 5), wanted = right.numbers(step);
       slips.keep([&](const OtherTurn& slip) { return slip.numbers(step) == got; });
       if (!slips.wrong.empty() || got == wanted) continue;
       slips.wrong = fmt::format(
-          "where dQ of row block {} of head {} begins behind dQ_sum, the place of its turn behind `turns`, and its "
+          "where dQ of Q tile {} of head {} begins behind dQ_sum, the place of its turn behind `turns`, and its "
           "number are said to be {}: right is {}; for {}; {} padded rows a head, {} before the sequence; d = {}, {}",
           step.number, step.head, fmt::join(got, ", "), fmt::join(wanted, ", "), block.text(), c.padded(),
           block.sequence.padded, d, c.text());
@@ -322,14 +318,14 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
 
 }  // namespace
 
-TEST_CASE("dQ is added where its row block lies, when its turn has come", "[19.6]") {
+TEST_CASE("dQ is added where its Q tile lies, when its turn has come", "[19.6]") {
   Slips<OtherTurn> slips;
   slips.fitting = all_other_turns();
   for (const Int d : {64, 128}) {
     for (const BlocksCase& c : blocks_cases) check_turns(slips, c, d);
     for (const Window& w : windows) check_turns(slips, {w, 1, 1, 1}, d);
     check_turns(slips, {{400, 600, 100, 30}, 1, 2, 1}, d);
-    check_turns(slips, {{256, 256, no_end, 0}, 1, 1, 1}, d);  // its last key ends a column block
+    check_turns(slips, {{256, 256, no_end, 0}, 1, 1, 1}, d);  // its last key ends a K/V tile
   }
-  slips.expect_none("dQ's place, its turn's or its number is not the row block's", "place-of-dQ");
+  slips.expect_none("dQ's place, its turn's or its number is not the Q tile's", "place-of-dQ");
 }

@@ -35,8 +35,8 @@ void expect_kinds(const std::vector<std::string>& which = all_gradients) {
   expect_right(input("value mean", {1, 1, 1, 70, 40, 64}, ++seed, {.causal = true}), which);
 }
 
-/// Column blocks of which some query sees a key, of one head.
-std::int64_t seen_column_blocks(const Mask& mask, const Shape& shape, std::int64_t owned) {
+/// K/V tiles of which some query sees a key, of one head.
+std::int64_t seen_kv_tiles(const Mask& mask, const Shape& shape, std::int64_t owned) {
   std::int64_t blocks = 0;
   if (!mask.lengths.empty()) {
     Mask alone = mask;
@@ -44,7 +44,7 @@ std::int64_t seen_column_blocks(const Mask& mask, const Shape& shape, std::int64
     Shape one = shape;
     for (const std::int64_t length : mask.lengths) {
       one.Nq = one.Nk = length;
-      blocks += seen_column_blocks(alone, one, owned);
+      blocks += seen_kv_tiles(alone, one, owned);
     }
     return blocks;
   }
@@ -56,7 +56,7 @@ std::int64_t seen_column_blocks(const Mask& mask, const Shape& shape, std::int64
   }
   return blocks;
 }
-/// Only row blocks that hold a query which does not see all of a consumer's keys are masked. Heads of a group are
+/// Only Q tiles that hold a query which does not see all of a consumer's keys are masked. Heads of a group are
 /// masked alike, and a block's note counts once.
 void expect_masks(const worker::Reply& reply, const Input& in) {
   if (reply.counters.empty()) return;
@@ -65,43 +65,42 @@ void expect_masks(const worker::Reply& reply, const Input& in) {
   const BlockCount count = count_seen(problem.mask, problem.shape, sizes);
   const double notes = counter(reply, "note.masked tile"),
                masks = double(problem.shape.B * problem.shape.Hkv * count.masked);
-  expect(notes == masks,
-         fmt::format("{} row blocks were masked, and {} have to be ({}, {})", notes, masks, describe(problem),
-                     sizes.text()),
-         notes > masks ? "row blocks of which every query sees every key need no mask"
-                       : "a row block needs a mask if one of its pairs does not count",
-         notes > masks ? "masked-too-much" : "masked-too-little");
+  expect(
+      notes == masks,
+      fmt::format("{} Q tiles were masked, and {} have to be ({}, {})", notes, masks, describe(problem), sizes.text()),
+      notes > masks ? "Q tiles of which every query sees every key need no mask"
+                    : "a Q tile needs a mask if one of its pairs does not count",
+      notes > masks ? "masked-too-much" : "masked-too-little");
 }
-/// Q and dO come once for each column block that some query of a row block sees, with a line each; K and V once for
-/// each column block that some query sees, of each head of K and V. Of a column block that nobody sees nothing comes.
+/// Q and dO come once for each K/V tile that some query of a Q tile sees, with a line each; K and V once for
+/// each K/V tile that some query sees, of each head of K and V. Of a K/V tile that nobody sees nothing comes.
 worker::Reply expect_loads(const Input& in) {
   const Problem& problem = in.given.problem;
   const Shape& s = problem.shape;
   const Sizes sizes = usual_sizes(s.d);
   const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
   const BlockCount count = count_seen(problem.mask, s, sizes);
-  const double rows = double(s.B * s.H * count.visited * sizes.passing), row = double(s.d * 2),
-               keys = double(s.B * s.Hkv * seen_column_blocks(problem.mask, s, sizes.owned) * sizes.owned);
+  const double rows = double(s.B * s.H * count.visited * sizes.Br), row = double(s.d * 2),
+               keys = double(s.B * s.Hkv * seen_kv_tiles(problem.mask, s, sizes.Bc) * sizes.Bc);
   const std::string where = fmt::format("{}, {}", describe(problem), sizes.text());
   for (const char* tensor : {"Q", "dO"}) {
     const std::string name = fmt::format("{}.bulk_load_bytes", tensor);
     const bool more = counter(reply, name) > rows * row;
-    expect_count(reply, name, rows * row,
-                 fmt::format("{} row blocks of the column blocks of a head have a query that sees a key, {}",
-                             count.visited, where),
-                 more ? "row blocks of which no query sees any key of the column block are not skipped"
-                      : "row blocks are skipped of which some query sees a key of the column block",
-                 more ? "tiles-not-skipped" : "tiles-skipped");
+    expect_count(
+        reply, name, rows * row,
+        fmt::format("{} Q tiles of the K/V tiles of a head have a query that sees a key, {}", count.visited, where),
+        more ? "Q tiles of which no query sees any key of the K/V tile are not skipped"
+             : "Q tiles are skipped of which some query sees a key of the K/V tile",
+        more ? "tiles-not-skipped" : "tiles-skipped");
   }
   for (const char* line : {"lse_log2", "D"})
     expect_count(reply, fmt::format("{}.bulk_load_bytes", line), rows * 4,
                  fmt::format("a line comes with each tile of queries, {}", where),
                  "a line is brought more or less often than its tile", "traffic");
   for (const char* tensor : {"K", "V"})
-    expect_count(
-        reply, fmt::format("{}.bulk_load_bytes", tensor), keys * row,
-        fmt::format("whole tiles of the column blocks that some query sees, of each head of K and V, {}", where),
-        "K or V is read more or less often than once by a block that some query sees", "traffic");
+    expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), keys * row,
+                 fmt::format("whole tiles of the K/V tiles that some query sees, of each head of K and V, {}", where),
+                 "K or V is read more or less often than once by a block that some query sees", "traffic");
   return reply;
 }
 
@@ -109,7 +108,7 @@ worker::Reply expect_loads(const Input& in) {
 
 // ---- 19.1 the steps of a block ----
 
-TEST_CASE("row blocks of several heads have their part in dK and dV", "[19.1]") {
+TEST_CASE("Q tiles of several heads have their part in dK and dV", "[19.1]") {
   std::uint64_t seed = 9;
   for (const std::int64_t d : head_dims()) {
     expect_right(heads_apart("normal", {1, 2, 1, 150, 200, d}, ++seed, Mask::within(60, 20), float16));
@@ -118,10 +117,10 @@ TEST_CASE("row blocks of several heads have their part in dK and dV", "[19.1]") 
   expect_kinds();
 }
 
-// ---- 19.2 full row blocks ----
+// ---- 19.2 full Q tiles ----
 
-TEST_CASE("a row block is masked if a pair of it does not count, and only then", "[19.2]") {
-  // Of several column blocks, each by two consumers of 64 keys.
+TEST_CASE("a Q tile is masked if a pair of it does not count, and only then", "[19.2]") {
+  // Of several K/V tiles, each by two consumers of 64 keys.
   for (const std::int64_t d : head_dims())
     for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(150, 20)}) {
       const Input in = masked("normal", {1, 1, 1, 200, 270, d}, 20, mask);
@@ -189,7 +188,7 @@ TEST_CASE("TMA brings each tile and each line once", "[19.5]") {
 
 // ---- 19.6 dQ's place and turn ----
 
-TEST_CASE("every row block's dQ reaches the sum", "[19.6]") {
+TEST_CASE("every Q tile's dQ reaches the sum", "[19.6]") {
   std::uint64_t seed = 240;
   for (const std::int64_t d : head_dims()) {
     expect_masked("normal", {1, 2, 1, 200, 260, d}, ++seed, Mask::within(130, 40), {"dQ"});
@@ -199,7 +198,7 @@ TEST_CASE("every row block's dQ reaches the sum", "[19.6]") {
 }
 
 const Claims of_19_6 = {
-    {"[19.6]", "each column block ends its turn", [] { expect_turns(false); }},
+    {"[19.6]", "each K/V tile ends its turn", [] { expect_semaphores(false); }},
 };
 
 // ---- The whole chapter ----
@@ -239,14 +238,14 @@ TEST_CASE("heads that share K and V have the oracle's gradients, whatever the ma
       const std::int64_t which = number / 2 % 3;  // fp16, bf16 and turns, one after the other
       const Element element = which == 0 ? bfloat16 : float16;
       expect_right(heads_apart("value mean", shape, ++seed, mask, element), all_gradients,
-                   which == 1 ? usual_sizes(d, by_turns) : Sizes(), {}, element);
+                   which == 1 ? usual_sizes(d, deterministic_mode) : Sizes(), {}, element);
       if (!mask.sink.empty() && shape.H == 3) expect_dsink(heads_apart("value mean", shape, seed, mask, float16));
     });
   }
-  // Through the batch, by several column blocks and row blocks.
+  // Through the batch, by several K/V tiles and Q tiles.
   const Mask rich = with_sink(changed(Mask::within(100, 0), 5, true), 2, -1.0f);
   expect_right(heads_apart("normal", {2, 2, 1, 140, 150, 64}, 340, rich, float16), all_gradients,
-               usual_sizes(64, by_turns));
+               usual_sizes(64, deterministic_mode));
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
@@ -283,26 +282,26 @@ const Claims of_the_whole_2 = {
     {"[whole]", "a neighbour changes no bit of a gradient", [] { expect_no_neighbour(); }},
 };
 
-TEST_CASE("row blocks pass by where a pair counts, and are masked where one does not", "[whole]") {
+TEST_CASE("Q tiles pass by where a pair counts, and are masked where one does not", "[whole]") {
   require_counters();
-  const auto expect_row_blocks = [](const Shape& shape, std::uint64_t number, const Mask& mask) {
+  const auto expect_q_tiles = [](const Shape& shape, std::uint64_t number, const Mask& mask) {
     const Input in = masked("normal", shape, number, mask);
     expect_masks(expect_loads(in), in);
   };
   std::uint64_t seed = 435;
   for (const std::int64_t d : head_dims()) {
     for (const Mask& mask : {Mask(Mask::causal), Mask::within(64, 31), Mask::within(150, 0)})
-      expect_row_blocks({1, d == 64 ? 2 : 1, 1, 200, 270, d}, 435, mask);
-    expect_row_blocks({1, 1, 1, 240, 240, d}, ++seed, packed(Mask::within(64, 0), {100, 0, 140}));
-    expect_row_blocks({1, 1, 1, 40, 400, d}, ++seed, Mask::within(20, 0));  // nobody sees the first 340 keys
+      expect_q_tiles({1, d == 64 ? 2 : 1, 1, 200, 270, d}, 435, mask);
+    expect_q_tiles({1, 1, 1, 240, 240, d}, ++seed, packed(Mask::within(64, 0), {100, 0, 140}));
+    expect_q_tiles({1, 1, 1, 40, 400, d}, ++seed, Mask::within(20, 0));  // nobody sees the first 340 keys
   }
   for (const Window& w : windows)
-    if (++seed % 3 == 0) expect_row_blocks({1, 1, 1, w.Nq, w.Nk, 128}, seed, Mask::within(w.left, w.right));
+    if (++seed % 3 == 0) expect_q_tiles({1, 1, 1, w.Nq, w.Nk, 128}, seed, Mask::within(w.left, w.right));
 }
 
 TEST_CASE("keys that nobody sees have gradients of 0", "[whole]") {
   for (const std::int64_t d : head_dims())
-    for (const Numbers& variant : {Numbers(), by_turns}) {
+    for (const Numbers& variant : {Numbers(), deterministic_mode}) {
       const BackwardResult got =
           expect_masked("normal", {1, 2, 1, 40, 400, d}, 450, Mask::within(20, 0), all_gradients, variant);
       for (const auto& [name, tensor] : {std::pair{"dK", &got.dK}, {"dV", &got.dV}})
@@ -327,30 +326,29 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
     for (const std::int64_t d : head_dims()) {
       const std::int64_t heads = d == 64 ? 3 : 1;
       expect_right(input("normal", {1, heads, heads, 140, 260, d}, ++seed, {causal}), all_gradients,
-                   usual_sizes(d, by_turns));
+                   usual_sizes(d, deterministic_mode));
     }
-  const Sizes sizes = usual_sizes(64, by_turns);
+  const Sizes sizes = usual_sizes(64, deterministic_mode);
   for (const auto& [mask, H, Hkv] : {std::tuple{Mask::within(100, 0), 2, 2},
                                      {Mask::within(30, 150), 2, 1},
                                      {packed(Mask::causal, {100, 0, 170}), 2, 1}}) {
     const Input in = masked("normal", {1, H, Hkv, 270, 270, 64}, ++seed, mask);
     const BackwardResult got = expect_right(in, all_gradients, sizes, {.workers = 4});
     if (got.reply.counters.empty()) continue;
-    std::int64_t tickets = mask.lengths.empty() ? tiles_of(270, sizes.owned) : 0;
-    for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.owned);
+    std::int64_t tickets = mask.lengths.empty() ? tiles_of(270, sizes.Bc) : 0;
+    for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.Bc);
     const std::int64_t turns = count_seen(mask, in.given.problem.shape, sizes).visited;
-    expect_count(
-        got.reply, "turns.atomic_requests", double(H * turns + Hkv * tickets),
-        fmt::format("{} turns in the row blocks of each head of Q, and {} tickets of each head of K and V, mask "
-                    "{}",
-                    turns, tickets, mask.name()),
-        "a turn in a row block is ended more or less often than once", "turns");
+    expect_count(got.reply, "semaphores.atomic_requests", double(H * turns + Hkv * tickets),
+                 fmt::format("{} turns in the Q tiles of each head of Q, and {} tickets of each head of K and V, mask "
+                             "{}",
+                             turns, tickets, mask.name()),
+                 "a turn in a Q tile is ended more or less often than once", "turns");
   }
 }
 
 TEST_CASE("by turns, run after run is equal to the last bit", "[whole]") {
-  expect_repeatable_by_turns(5);
-  Numbers numbers = usual_sizes(64, by_turns).numbers();
+  expect_repeatable_deterministic(5);
+  Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const Mask mask = with_sink(changed(Mask::within(230, 0), 5, true), 2);
   const BackwardProblem given = masked("normal", {1, 2, 1, 40, 260, 64}, 430, mask).given;
   const BackwardResult first = backward(given, numbers);
@@ -361,7 +359,7 @@ TEST_CASE("by turns, run after run is equal to the last bit", "[whole]") {
     const BackwardResult next = backward(given, numbers);
     expect(same_bits(next, first) && next.dsink.values == first.dsink.values,
            fmt::format("a gradient of run {} is not that of the first", run),
-           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
   }
 }
 

@@ -54,16 +54,16 @@ namespace {
 
 /// Products in the book's kernels that are found, and bounded by something that the text does not show.
 std::vector<std::string> bounded_in(const fs::path& file) {
-  // The number of a row block among all heads': 2^31 of them would be 2^37 queries, which no memory holds.
-  if (file == "09_backward_registers/backward_registers.cu") return {"head * row_blocks"};
-  // The same; and the first query of a row block, less than Nq.
-  if (file == "17_rope_dropout/rope_dropout_backward.cu") return {"head * row_blocks", "i * T::Br"};
+  // The number of a Q tile among all heads': 2^31 of them would be 2^37 queries, which no memory holds.
+  if (file == "09_backward_registers/backward_registers.cu") return {"head * q_tiles"};
+  // The same; and the first query of a Q tile, less than Nq.
+  if (file == "17_rope_dropout/rope_dropout_backward.cu") return {"head * q_tiles", "i * T::Br"};
   // Block numbers, rounded down to whole groups of heads: no larger than blockIdx.x. And the first query of a tile,
   // less than Nq, which TMA's coordinates have as an int.
   if (file == "12_fp8/phases.hpp")
-    return {"blockIdx.x / (heads_at_once*call.query_tiles) * heads_at_once", "first_head * call.query_tiles",
-            "(call.query_tiles-1-number/heads) * T::Br"};
-  // The query behind the last one of a row block: less than Nq + Br.
+    return {"blockIdx.x / (heads_at_once*call.q_tiles) * heads_at_once", "first_head * call.q_tiles",
+            "(call.q_tiles-1-number/heads) * T::Br"};
+  // The query behind the last one of a Q tile: less than Nq + Br.
   if (file == "15_which_pairs/which_pairs_backward.cu") return {"(n+1) * T::Br"};
   // The rows of the heads that are packed: no memory holds 2^31 of them.
   if (file == "14_grouped_queries/packed_rows.hpp") return {"heads * Nq"};

@@ -90,7 +90,7 @@ TEST_CASE("trace 3: what every tensor, barrier and product costs is what the for
     REQUIRE(document["launches"].size() == 1);
     const json& launch = document["launches"][0];
     INFO(launch.dump(2));
-    const std::int64_t query_tiles = tiles_of(c.N, c.Br), key_tiles = tiles_of(c.N, c.Bc);
+    const std::int64_t q_tiles = tiles_of(c.N, c.Br), kv_tiles = tiles_of(c.N, c.Bc);
     const std::int64_t sectors = c.H * c.N * c.d * 2 / 32;  // of one tensor
 
     CHECK(contains(launch["kernel"], fmt::format("attention<{}, {}, {}", c.d, c.Br, c.Bc)));
@@ -100,19 +100,19 @@ TEST_CASE("trace 3: what every tensor, barrier and product costs is what the for
     CHECK(count_of(launch, "O", "store_sectors") == sectors);
     CHECK(count_of(launch, "lse", "store_bytes") == c.H * c.N * 4);
     for (const char* name : {"K", "V"}) {
-      CHECK(count_of(launch, name, "load_sectors") == query_tiles * sectors);
+      CHECK(count_of(launch, name, "load_sectors") == q_tiles * sectors);
       CHECK(count_of(launch, name, "unique_read_sectors") == sectors);
-      CHECK(tensor_of(launch, name)["times_read"] == query_tiles);
+      CHECK(tensor_of(launch, name)["times_read"] == q_tiles);
       CHECK(tensor_of(launch, name)["times_written"].is_null());
       CHECK(tensor_of(launch, name)["bytes"] == sectors * 32);
     }
     CHECK(tensor_of(launch, "Q")["times_read"] == 1);
     const json& counters = launch["counters"];
-    CHECK(counters["block_barriers"] == c.H * query_tiles * (3 * key_tiles + 1));
-    CHECK(counters["multiply_calls"] == c.H * query_tiles * key_tiles * 2 * (c.Br / 16) * (c.Bc / 16) * (c.d / 16));
+    CHECK(counters["block_barriers"] == c.H * q_tiles * (3 * kv_tiles + 1));
+    CHECK(counters["multiply_calls"] == c.H * q_tiles * kv_tiles * 2 * (c.Br / 16) * (c.Bc / 16) * (c.d / 16));
     CHECK(counters["tensor_instructions"] == 2 * counters["multiply_calls"].get<std::int64_t>());
     CHECK(counters["async_instructions"] == 0);
-    CHECK(counters["global.load_sectors"] == (1 + 2 * query_tiles) * sectors);
+    CHECK(counters["global.load_sectors"] == (1 + 2 * q_tiles) * sectors);
 
     // One block a head reads all tiles of K and V once for each tile of queries.
     REQUIRE(launch["maps"].size() == 2);
@@ -122,10 +122,10 @@ TEST_CASE("trace 3: what every tensor, barrier and product costs is what the for
     CHECK(map["row_tensor"].is_null());
     CHECK(map["heads"].size() == std::size_t(c.H));
     REQUIRE(map["rows"].size() == 1);
-    CHECK(map["rows"][0]["reads"] == json(std::vector<double>(std::size_t(key_tiles), double(query_tiles))));
+    CHECK(map["rows"][0]["reads"] == json(std::vector<double>(std::size_t(kv_tiles), double(q_tiles))));
     CHECK(map["rows"][0]["masked"].empty());
     CHECK(launch["maps"][1]["tensors"] == json({"Q"}));
-    CHECK(launch["maps"][1]["rows"][0]["reads"] == json(std::vector<double>(std::size_t(query_tiles), 1.0)));
+    CHECK(launch["maps"][1]["rows"][0]["reads"] == json(std::vector<double>(std::size_t(q_tiles), 1.0)));
     CHECK(launch["reports"].empty());
     CHECK(document["reports"].empty());
   }

@@ -43,7 +43,7 @@ std::span<const Case> hopper_mistakes();
 std::span<const Case> line_cases();
 std::span<const Case> line_mistakes();
 /// Sums that 24 blocks have added to by TMA, each after the one before or as it comes.
-std::vector<float> added_by_blocks(bool in_turns);
+std::vector<float> added_by_blocks(bool deterministic);
 
 /// Right kernels (right.cu): no report on any.
 std::span<const Case> right_cases();

@@ -102,7 +102,7 @@ __host__ __device__ inline float addend(unsigned x, int j, int i) {
 
 /// Every block adds to every tile of the sum: two warps hand over their halves, and a third has them added. In turns, a
 /// tile is added to by block 0 first, then by block 1, and so on.
-template <bool in_turns>
+template <bool deterministic>
 __global__ void additions(float* sum, int* turns, int tiles) {
   Parts& s = dynamic_shared<Parts>();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -117,7 +117,7 @@ __global__ void additions(float* sum, int* turns, int tiles) {
   }
   for (int w = 0; w < 2; ++w) barrier_arrive(empty + w, 64);
   for (int j = 0; j < tiles; ++j) {
-    if (in_turns && lane == 0) {
+    if (deterministic && lane == 0) {
       while (*static_cast<volatile int*>(turns + j) != int(blockIdx.x)) {
       }
       __threadfence();
@@ -130,7 +130,7 @@ __global__ void additions(float* sum, int* turns, int tiles) {
         cp_async_bulk_commit_group();
       }
     }
-    if (in_turns && lane == 0) {
+    if (deterministic && lane == 0) {
       cp_async_bulk_wait_group<0>();
       __threadfence();
       atomicAdd(turns + j, 1);
@@ -142,7 +142,7 @@ __global__ void additions(float* sum, int* turns, int tiles) {
     }
   }
 }
-template <bool in_turns, int blocks>
+template <bool deterministic, int blocks>
 std::vector<float> sums() {
   constexpr int tiles = 3;
   const std::vector<float> zeros(tiles * 256, 0.0f);
@@ -151,16 +151,16 @@ std::vector<float> sums() {
   DeviceArray<int> turns("turns", none.size(), Role::scratch);
   sum.upload(std::span<const float>(zeros));
   turns.upload(std::span<const int>(none));
-  launch(additions<in_turns>, dim3(blocks), dim3(96), sizeof(Parts), sum.data(), turns.data(), tiles);
+  launch(additions<deterministic>, dim3(blocks), dim3(96), sizeof(Parts), sum.data(), turns.data(), tiles);
   return values(sum);
 }
-template <bool in_turns, int blocks>
+template <bool deterministic, int blocks>
 void run_additions() {
-  const std::vector<float> got = sums<in_turns, blocks>();
+  const std::vector<float> got = sums<deterministic, blocks>();
   for (int i = 0; i < int(got.size()); ++i) {
     float wanted = 0;  // as in turns
     for (unsigned x = 0; x < blocks; ++x) wanted += addend(x, i / 256, i % 256);
-    const float allowed = in_turns ? 0 : 1e-6f * wanted;
+    const float allowed = deterministic ? 0 : 1e-6f * wanted;
     if (!(std::abs(got[std::size_t(i)] - wanted) <= allowed)) throw std::logic_error("a sum is wrong");
   }
 }
@@ -344,8 +344,8 @@ std::span<const Case> line_cases() {
   return cases;
 }
 
-std::vector<float> added_by_blocks(bool in_turns) {
-  return in_turns ? sums<true, 24>() : sums<false, 24>();
+std::vector<float> added_by_blocks(bool deterministic) {
+  return deterministic ? sums<true, 24>() : sums<false, 24>();
 }
 
 }  // namespace zoo

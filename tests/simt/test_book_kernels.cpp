@@ -44,14 +44,14 @@ TEST_CASE("chapter 3 reads Q once, K and V once for each query tile, and writes 
   const std::int64_t BH = 2, Nq = 200, Nk = 150, d = 64, Br = 64, Bc = 64;
   const zoo::HalfProblem half("normal", {1, BH, BH, Nq, Nk, d});
   const auto counters = zoo::tiled_wmma(half.call, int(Br), int(Bc), 4).counters;
-  const double query_tiles = double((Nq + Br - 1) / Br), key_tiles = double((Nk + Bc - 1) / Bc);
+  const double q_tiles = double((Nq + Br - 1) / Br), kv_tiles = double((Nk + Bc - 1) / Bc);
   CHECK(counters.at("Q.load_sectors") == BH * sectors(Nq, d));
-  CHECK(counters.at("K.load_sectors") == query_tiles * BH * sectors(Nk, d));
-  CHECK(counters.at("V.load_sectors") == query_tiles * BH * sectors(Nk, d));
+  CHECK(counters.at("K.load_sectors") == q_tiles * BH * sectors(Nk, d));
+  CHECK(counters.at("V.load_sectors") == q_tiles * BH * sectors(Nk, d));
   CHECK(counters.at("O.store_sectors") == BH * sectors(Nq, d));
   CHECK(counters.at("lse.store_sectors") == double(BH * Nq * 4) / 32);
   // Three barriers for each pair of tiles, one more for each query tile.
-  CHECK(counters.at("block_barriers") == BH * query_tiles * (3 * key_tiles + 1));
+  CHECK(counters.at("block_barriers") == BH * q_tiles * (3 * kv_tiles + 1));
 }
 
 TEST_CASE("chapter 1's three kernels are right, causal or not") {

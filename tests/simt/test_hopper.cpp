@@ -158,17 +158,17 @@ TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is wh
   zoo::warp_specialised(half.call);
   const simt::Counters& c = simt::last_launch().counters;
   // As Nsight Compute counts them on an H200. Three tiles of 192 queries a head; six of 128 keys.
-  constexpr std::uint64_t blocks = 3 * 3, key_tiles = 6, tile = 128 * 64 * 2;
-  CHECK(c.bulk_loads == blocks * (3 + 2 * key_tiles));
+  constexpr std::uint64_t blocks = 3 * 3, kv_tiles = 6, tile = 128 * 64 * 2;
+  CHECK(c.bulk_loads == blocks * (3 + 2 * kv_tiles));
   CHECK(c.bulk_stores == blocks * 3);
   CHECK(c.bulk_requests == c.bulk_loads + 2 * c.bulk_stores);
-  CHECK(c.global.bulk_load_bytes == blocks * (192 * 64 * 2 + 2 * key_tiles * tile));
+  CHECK(c.global.bulk_load_bytes == blocks * (192 * 64 * 2 + 2 * kv_tiles * tile));
   CHECK(c.global.bulk_store_bytes == 3 * 500 * 64 * 2);
-  CHECK(c.wgmma_instructions == blocks * 3 * key_tiles * (4 + 8) * 4);
-  CHECK(c.wgmma_operations == blocks * 3 * key_tiles * 2 * (64ull * 128 * 64 + 64ull * 64 * 128));
-  CHECK(c.wgmma_wavefronts == blocks * 3 * key_tiles * (4 * (64 + 128) + 8 * 64) / 4);
-  CHECK(c.wgmma_partial_waits == blocks * 3 * 4 * (key_tiles - 1));  // for S, beside O += P V of the tile before
-  CHECK(c.wgmma_after_turn == blocks * 3 * 8 * 4);                   // the last O += P V of each consumer
+  CHECK(c.wgmma_instructions == blocks * 3 * kv_tiles * (4 + 8) * 4);
+  CHECK(c.wgmma_operations == blocks * 3 * kv_tiles * 2 * (64ull * 128 * 64 + 64ull * 64 * 128));
+  CHECK(c.wgmma_wavefronts == blocks * 3 * kv_tiles * (4 * (64 + 128) + 8 * 64) / 4);
+  CHECK(c.wgmma_partial_waits == blocks * 3 * 4 * (kv_tiles - 1));  // for S, beside O += P V of the tile before
+  CHECK(c.wgmma_after_turn == blocks * 3 * 8 * 4);                  // the last O += P V of each consumer
   CHECK(c.wgmma_waits_in_turn == 0);
   CHECK(c.shuffles_before_arrival == 0);
   CHECK(c.shared.store_instructions == blocks * 3 * 4 * 16);
@@ -195,10 +195,10 @@ TEST_CASE("what TMA adds is counted, by the bytes and sectors that it adds to") 
 TEST_CASE("in which order TMA adds depends on the seed, and on nothing else; turns are kept") {
   const KeepOptions keep;
   simt::options().order = simt::Order::shuffled;
-  const auto sums = [](std::uint64_t seed, int workers, bool in_turns) {
+  const auto sums = [](std::uint64_t seed, int workers, bool deterministic) {
     simt::options().seed = seed;
     simt::options().workers = workers;
-    return zoo::added_by_blocks(in_turns);
+    return zoo::added_by_blocks(deterministic);
   };
   const std::vector<float> first = sums(1, 1, false), turns = sums(1, 1, true);
   int different = 0;

@@ -56,7 +56,7 @@ struct alignas(1024) Smem {
 
 struct Call {
   float* lse;
-  int Nq, Nk, heads, query_tiles;
+  int Nq, Nk, heads, q_tiles;
   float scale;  // holds log2(e)
   Planted planted;
 #if defined(__CUDACC__)  // for a GPU nothing is planted: ptxas has to see that every fence and wait is there
@@ -88,11 +88,11 @@ struct Work {
   static constexpr int heads_at_once = 4;
   int head, first_query, tiles;
   __device__ Work(const Call& call) {
-    const int first_head = blockIdx.x / (heads_at_once * call.query_tiles) * heads_at_once;
+    const int first_head = blockIdx.x / (heads_at_once * call.q_tiles) * heads_at_once;
     const int heads = min(heads_at_once, call.heads - first_head);
-    const int number = blockIdx.x - first_head * call.query_tiles;
+    const int number = blockIdx.x - first_head * call.q_tiles;
     head = first_head + number % heads;
-    first_query = (call.query_tiles - 1 - number / heads) * Br;
+    first_query = (call.q_tiles - 1 - number / heads) * Br;
     const int visible = causal ? min(call.Nk, first_query + Br + call.Nk - call.Nq) : call.Nk;
     tiles = max(1, (visible + Tiling<d>::Bc - 1) / Tiling<d>::Bc);  // if it sees no key, one tile, masked
   }
@@ -350,10 +350,10 @@ TensorMap map_of(const half* tensor, int heads, int N, int rows) {
 template <int d, bool causal>
 void start(const half* Q, const half* K, const half* V, half* O, float* lse, int heads, int Nq, int Nk, float scale,
            Planted planted) {
-  const int query_tiles = (Nq + Br - 1) / Br;
-  const Call call{lse, Nq, Nk, heads, query_tiles, scale * log2_e, planted};
+  const int q_tiles = (Nq + Br - 1) / Br;
+  const Call call{lse, Nq, Nk, heads, q_tiles, scale * log2_e, planted};
   const std::size_t gap = planted == Planted::tiles_at_512 ? 512 : 0;
-  launch(forward<d, causal>, dim3(unsigned(query_tiles * heads)), dim3(threads), sizeof(Smem<d>) + gap,
+  launch(forward<d, causal>, dim3(unsigned(q_tiles * heads)), dim3(threads), sizeof(Smem<d>) + gap,
          map_of<d>(Q, heads, Nq, 64), map_of<d>(K, heads, Nk, Tiling<d>::Bc), map_of<d>(V, heads, Nk, Tiling<d>::Bc),
          map_of<d>(O, heads, Nq, 64), call);
 }

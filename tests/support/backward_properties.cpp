@@ -47,11 +47,11 @@ void expect_bf16() {
   for (const bool causal : {false, true}) {
     for (const std::int64_t d : head_dims()) expect_bf16_right("normal", {1, 2, 2, 70, 133, d}, 330, causal);
     expect_bf16_right("large logits", {1, 1, 1, 133, 70, 64}, 331, causal);
-    const auto in_turns = [&] {
-      return expect_bf16_right("normal", {1, 2, 2, 70, 300, 64}, 332, causal, usual_sizes(64, by_turns));
+    const auto deterministic = [&] {
+      return expect_bf16_right("normal", {1, 2, 2, 70, 300, 64}, 332, causal, usual_sizes(64, deterministic_mode));
     };
-    expect(same_bits(in_turns(), in_turns()), "by turns the gradients of two runs are not the same",
-           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+    expect(same_bits(deterministic(), deterministic()), "by turns the gradients of two runs are not the same",
+           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
   }
 }
 
@@ -92,10 +92,10 @@ void expect_sizes_for_every_memory(int least_KiB) {
   }
 }
 
-void expect_right_by_turns() {
+void expect_right_deterministic() {
   for (const bool causal : {false, true}) {
     for (const std::int64_t d : head_dims()) {
-      const Sizes sizes = d == 128 ? small_sizes(d, by_turns) : usual_sizes(d, by_turns);
+      const Sizes sizes = d == 128 ? small_sizes(d, deterministic_mode) : usual_sizes(d, deterministic_mode);
       const std::int64_t heads = d == head_dims().front() ? 5 : 1;
       expect_right(input("normal", {1, heads, heads, 150, 260, d}, 360, {causal}), all_gradients, sizes);
       if (causal) expect_right(input("normal", {1, 1, 1, 300, 140, d}, 361, {causal}), all_gradients, sizes);
@@ -308,13 +308,13 @@ void expect_no_future() {
   }
 }
 
-void expect_repeatable_by_turns(int runs) {
+void expect_repeatable_deterministic(int runs) {
   const std::int64_t d = head_dims().front();
-  const Sizes sizes = usual_sizes(d, by_turns);
+  const Sizes sizes = usual_sizes(d, deterministic_mode);
   Numbers numbers = sizes.numbers();
-  // A row block, and five column blocks. The simulator's workers take blocks in their order, so that one worker alone
+  // A Q tile, and five K/V tiles. The simulator's workers take blocks in their order, so that one worker alone
   // adds in turn, whatever waits; several, with lanes in other orders, do if they wait.
-  const Input in = input("normal", {1, 1, 1, sizes.passing, 5 * sizes.owned - 1, d}, 365);
+  const Input in = input("normal", {1, 1, 1, sizes.Br, 5 * sizes.Bc - 1, d}, 365);
   numbers["workers"] = 1;
   const BackwardResult first = backward(in.given, numbers);
   expect_written(first.dQ.values[0], "dQ");
@@ -322,7 +322,7 @@ void expect_repeatable_by_turns(int runs) {
     numbers["workers"] = 2 + run % 4, numbers["lane_seed"] = run % 8;
     expect(same_bits(backward(in.given, numbers), first),
            fmt::format("a gradient of run {} is not that of the first", run),
-           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
   }
 }
 
@@ -358,36 +358,35 @@ void expect_moves(const Moves& moves) {
         expect_count(reply, name, expected, fmt::format("{}, Nq={}, Nk={}, causal={}", why, Nq, Nk, yes_or_no(causal)),
                      "a tensor is moved more or less often than it must be", "traffic");
       };
-      const double row = double(s.d * 2), passed = double(count.visited * sizes.passing);
-      const double keys = double(moves.whole_tiles ? tiles_of(Nk, sizes.owned) * sizes.owned : Nk);
+      const double row = double(s.d * 2), passed = double(count.visited * sizes.Br);
+      const double keys = double(moves.whole_tiles ? tiles_of(Nk, sizes.Bc) * sizes.Bc : Nk);
       const double queries = moves.whole_tiles ? passed : double(count.queries);
       for (const char* tensor : {"K", "V"})
         expect_bytes(fmt::format("{}.{}_bytes", tensor, moves.in), keys * row, fmt::format("{} is read once", tensor));
       for (const char* tensor : {"Q", "dO"})
         expect_bytes(fmt::format("{}.{}_bytes", tensor, moves.in), queries * row,
-                     fmt::format("{} is read by every column block that it sees", tensor));
+                     fmt::format("{} is read by every K/V tile that it sees", tensor));
       for (const char* tensor : {"dK", "dV"})
         expect_bytes(fmt::format("{}.{}_bytes", tensor, moves.out), double(Nk) * row,
                      fmt::format("{} is written once", tensor));
       expect_bytes("dQ.store_bytes", double(Nq) * row, "dQ is written once");
       const double added = passed * double(s.d) * 4;
       expect_bytes(moves.added_by_threads ? "dQ_sum.atomic_sectors" : "dQ_sum.bulk_reduce_bytes",
-                   moves.added_by_threads ? added / 32 : added,
-                   "a row block's dQ is added to once for each column block");
+                   moves.added_by_threads ? added / 32 : added, "a Q tile's dQ is added to once for each K/V tile");
     }
   }
 }
 
 void expect_blocks_loaded(const worker::Reply& reply, const Moves& moves, const Problem& problem, const Sizes& sizes) {
   const BlockCount count = count_blocks(problem.shape, problem.causal(), sizes);
-  const std::int64_t rows = moves.whole_tiles ? count.visited * sizes.passing : count.queries;
+  const std::int64_t rows = moves.whole_tiles ? count.visited * sizes.Br : count.queries;
   const std::string name = fmt::format("Q.{}_bytes", moves.in);
   const double must = double(rows * problem.shape.d * 2), got = counter(reply, name);
   expect_count(reply, name, must,
-               fmt::format("{} row blocks of all column blocks have a query that sees a key, {}, {}", count.visited,
+               fmt::format("{} Q tiles of all K/V tiles have a query that sees a key, {}, {}", count.visited,
                            describe(problem), sizes.text()),
-               got > must ? "row blocks of which no query sees any key are not skipped"
-                          : "row blocks are skipped of which some query sees a key",
+               got > must ? "Q tiles of which no query sees any key are not skipped"
+                          : "Q tiles are skipped of which some query sees a key",
                got > must ? "tiles-not-skipped" : "tiles-skipped");
 }
 
@@ -395,28 +394,28 @@ void expect_blocks_masked(const worker::Reply& reply, const Problem& problem, co
   const BlockCount count = count_blocks(problem.shape, problem.causal(), sizes);
   const double masked = counter(reply, "note.masked tile"), must = double(count.masked);
   expect(masked == must,
-         fmt::format("{} of {} row blocks were masked, and {} have to be ({}, {})", masked, count.visited, must,
+         fmt::format("{} of {} Q tiles were masked, and {} have to be ({}, {})", masked, count.visited, must,
                      describe(problem), sizes.text()),
-         masked > must ? "row blocks of which every query sees every key need no mask"
-                       : "a row block needs a mask if its first query does not see the column block's last key",
+         masked > must ? "Q tiles of which every query sees every key need no mask"
+                       : "a Q tile needs a mask if its first query does not see the K/V tile's last key",
          masked > must ? "masked-too-much" : "masked-too-little");
 }
 
-void expect_turns(bool of_each_warp) {
+void expect_semaphores(bool of_each_warp) {
   // The simulator begins blocks in order, with one worker each after the other's end: nobody waits.
   require_counters();
   for (const std::int64_t Nk : {100, 260}) {
     for (const std::int64_t d : head_dims()) {
       const bool causal = (d == 64) == (Nk == 260);
       const Shape s{1, 1, 1, 130, Nk, d};
-      const Sizes sizes = d == 128 ? small_sizes(d, by_turns) : usual_sizes(d, by_turns);
+      const Sizes sizes = d == 128 ? small_sizes(d, deterministic_mode) : usual_sizes(d, deterministic_mode);
       const BackwardResult got = expect_right(input("normal", s, 250, {causal}), all_gradients, sizes, {.workers = 1});
       const double turns = double(count_blocks(s, causal, sizes).visited * (of_each_warp ? sizes.warps : 1));
-      const double tickets = double(tiles_of(Nk, sizes.owned));
-      expect_count(got.reply, "turns.atomic_requests", turns + tickets,
-                   fmt::format("{} turns{} in row blocks, and {} tickets, Nk={}, d={}, causal={}", turns,
+      const double tickets = double(tiles_of(Nk, sizes.Bc));
+      expect_count(got.reply, "semaphores.atomic_requests", turns + tickets,
+                   fmt::format("{} turns{} in Q tiles, and {} tickets, Nk={}, d={}, causal={}", turns,
                                of_each_warp ? " of warps" : "", tickets, Nk, d, yes_or_no(causal)),
-                   "a turn in a row block is ended more or less often than once", "turns");
+                   "a turn in a Q tile is ended more or less often than once", "turns");
       // Nothing but TMA adds where it adds at all.
       expect_count(got.reply, "bulk_reductions_in_turn", counter(got.reply, "bulk_reductions"),
                    "additions between a look at whose turn it is and the end of the turn: all of them",

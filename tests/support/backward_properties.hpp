@@ -24,8 +24,8 @@ void expect_any_two_lengths(std::int64_t most);
 void expect_sizes_do_not_matter();
 /// The sizes that each size of shared memory has room for, as GPUs have it, for the stage and its variants.
 void expect_sizes_for_every_memory(int least_KiB);
-/// By turns: with several heads, whose column blocks take their tickets together.
-void expect_right_by_turns();
+/// By turns: with several heads, whose K/V tiles take their tickets together.
+void expect_right_deterministic();
 
 // ---- Right, in each of its parts ----
 
@@ -60,7 +60,7 @@ void expect_no_race(const Shape& shape, std::uint64_t seed, const std::vector<Nu
 /// K and V of keys, and Q and dO of queries, that the causal mask hides become other numbers.
 void expect_no_future();
 /// By turns, run after run.
-void expect_repeatable_by_turns(int runs);
+void expect_repeatable_deterministic(int runs);
 /// In any order dQ alone differs from run to run, within its bounds.
 void expect_only_dQ_differs();
 void expect_order_changes_only_dQ();
@@ -74,14 +74,14 @@ struct Moves {
   bool whole_tiles = false;      ///< rows that do not exist are brought too
   bool added_by_threads = true;  ///< dQ's sum: counted in sectors of 32 bytes; else the bytes of TMA's additions are
 };
-/// K and V are read once, Q and dO by every column block that they see, dK, dV and dQ are written once, and each row
-/// block is added to once for each column block.
+/// K and V are read once, Q and dO by every K/V tile that they see, dK, dV and dQ are written once, and each row
+/// block is added to once for each K/V tile.
 void expect_moves(const Moves& moves);
-/// Only row blocks that see a key are loaded; and only those are masked that the diagonal or the end crosses.
+/// Only Q tiles that see a key are loaded; and only those are masked that the diagonal or the end crosses.
 void expect_blocks_loaded(const worker::Reply& reply, const Moves& moves, const Problem& problem, const Sizes& sizes);
 void expect_blocks_masked(const worker::Reply& reply, const Problem& problem, const Sizes& sizes);
-/// Each column block ends its turn in each row block that it visits, or each of its warps does.
-void expect_turns(bool of_each_warp);
+/// Each K/V tile ends its turn in each Q tile that it visits, or each of its warps does.
+void expect_semaphores(bool of_each_warp);
 /// So many bytes of device memory for each query, and for each element of dQ.
 void expect_extra_memory(std::int64_t a_query, std::int64_t an_element);
 

@@ -11,7 +11,7 @@ namespace workbook::test::gradients {
 
 Numbers Sizes::numbers() const {
   Numbers all = variant;
-  for (const auto& [name, size] : {std::pair{"owned", owned}, {"passing", passing}, {"warps", warps}})
+  for (const auto& [name, size] : {std::pair{"Bc", owned}, {"Br", passing}, {"warps", warps}})
     if (size > 0) all[name] = double(size);
   return all;
 }
@@ -25,7 +25,7 @@ std::vector<Sizes> all_sizes(std::int64_t d, const Numbers& variant) {
   std::vector<Sizes> all;
   for (const worker::StageTiles& tiles : stage_of("backward", variant).tiles)
     if (!tiles.d || *tiles.d == d)
-      all.push_back({tiles.sizes.at("owned"), tiles.sizes.at("passing"), tiles.sizes.at("warps"), variant});
+      all.push_back({tiles.sizes.at("Bc"), tiles.sizes.at("Br"), tiles.sizes.at("warps"), variant});
   return all;
 }
 
@@ -45,7 +45,7 @@ Sizes usual_sizes(std::int64_t d, const Numbers& variant) {
   return some_sizes(d, variant).front();
 }
 Sizes small_sizes(std::int64_t d, const Numbers& variant) {
-  return std::ranges::min(some_sizes(d, variant), {}, [](const Sizes& sizes) { return sizes.owned * sizes.passing; });
+  return std::ranges::min(some_sizes(d, variant), {}, [](const Sizes& sizes) { return sizes.Bc * sizes.Br; });
 }
 
 std::vector<std::int64_t> head_dims() {
@@ -99,7 +99,7 @@ Input with_rows_apart(const Input& in) {
 
 BackwardResult expect_right(const Input& in, const std::vector<std::string>& which, const Sizes& wish,
                             const Order& order, std::optional<Element> element) {
-  const Sizes sizes = wish.owned > 0 ? wish : usual_sizes(in.given.problem.shape.d, wish.variant);
+  const Sizes sizes = wish.Bc > 0 ? wish : usual_sizes(in.given.problem.shape.d, wish.variant);
   Numbers numbers = sizes.numbers();
   std::string name = in.name;
   if (element) name += ", " + workbook::name(*element);
@@ -131,12 +131,12 @@ bool same_bits(const BackwardResult& a, const BackwardResult& b, bool with_dQ) {
 BlockCount count_blocks(const Shape& s, bool causal, const Sizes& sizes) {
   BlockCount count;
   const std::int64_t offset = causal ? s.Nk - s.Nq : s.Nk;
-  for (std::int64_t key = 0; key < s.Nk; key += sizes.owned) {
-    for (std::int64_t query = 0; query < s.Nq; query += sizes.passing) {
-      if (key > query + sizes.passing - 1 + offset) continue;  // not even its last query would see the first key
+  for (std::int64_t key = 0; key < s.Nk; key += sizes.Bc) {
+    for (std::int64_t query = 0; query < s.Nq; query += sizes.Br) {
+      if (key > query + sizes.Br - 1 + offset) continue;  // not even its last query would see the first key
       ++count.visited;
-      count.masked += key + sizes.owned > s.Nk || key + sizes.owned - 1 > query + offset;
-      count.queries += std::min(s.Nq, query + sizes.passing) - query;
+      count.masked += key + sizes.Bc > s.Nk || key + sizes.Bc - 1 > query + offset;
+      count.queries += std::min(s.Nq, query + sizes.Br) - query;
     }
   }
   return count;
@@ -149,28 +149,28 @@ std::vector<std::pair<std::int64_t, std::int64_t>> lengths_of_every_kind(std::in
 }
 
 Growth::Growth(std::int64_t d, const Sizes& sizes) : where_(fmt::format("d={}, {}", d, sizes.text())) {
-  const std::int64_t rows = std::max<std::int64_t>(64, sizes.passing);  // rows are filled up to 64
-  row_blocks_ = rows / sizes.passing;
+  const std::int64_t rows = std::max<std::int64_t>(64, sizes.Br);  // rows are filled up to 64
+  q_tiles_ = rows / sizes.Br;
   for (const int i : {0, 1})
-    replies_[i] = backward(input("normal", {1, 1, 1, rows * (i + 1), sizes.owned, d}, 7).given, sizes.numbers()).reply;
+    replies_[i] = backward(input("normal", {1, 1, 1, rows * (i + 1), sizes.Bc, d}, 7).given, sizes.numbers()).reply;
 }
 double Growth::of(const std::string& name) const {
-  return (counter(replies_[1], name) - counter(replies_[0], name)) / double(row_blocks_);
+  return (counter(replies_[1], name) - counter(replies_[0], name)) / double(q_tiles_);
 }
 void Growth::expect(const std::string& name, double must, const std::string& why, const std::string& cause,
                     const std::string& id) const {
   const double got = of(name);
-  test::expect(got == must,
-               fmt::format("{} grows by {} for one row block more, and has to grow by {}: {} ({})", name, got, must,
-                           why, where_),
-               cause, id);
+  test::expect(
+      got == must,
+      fmt::format("{} grows by {} for one Q tile more, and has to grow by {}: {} ({})", name, got, must, why, where_),
+      cause, id);
 }
 void Growth::expect_no_bank_conflict(const std::string& way) const {
   const double wavefronts = of(fmt::format("shared.{}_wavefronts", way)),
                ideal = of(fmt::format("shared.{}_ideal", way));
   test::expect(wavefronts == ideal,
-               fmt::format("the {}s of one row block take {} passes through the banks; {} would do ({})", way,
-                           wavefronts, ideal, where_),
+               fmt::format("the {}s of one Q tile take {} passes through the banks; {} would do ({})", way, wavefronts,
+                           ideal, where_),
                "rows that are asked for together lie in the same banks: chunks are stored where swizzled() says",
                "swizzle-conflicts");
 }

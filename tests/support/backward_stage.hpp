@@ -19,7 +19,7 @@ namespace workbook::test::gradients {
 /// How many rows a block owns and passes by, and its warps. As a wish, no sizes stand for those that the stage takes by
 /// itself.
 struct Sizes {
-  std::int64_t owned = 0, passing = 0, warps = 0;
+  std::int64_t Bc = 0, Br = 0, warps = 0;
   Numbers variant = {};  ///< the number that asks for other kernels of the chapter: {{"deterministic", 1}}
 
   Numbers numbers() const;
@@ -35,7 +35,7 @@ Sizes small_sizes(std::int64_t d, const Numbers& variant = {});
 /// The head dimensions that the stage does on this device.
 std::vector<std::int64_t> head_dims();
 /// The kernels whose additions to dQ come by turns.
-inline const Numbers by_turns{{"deterministic", 1}};
+inline const Numbers deterministic_mode{{"deterministic", 1}};
 
 // ---- Inputs ----
 
@@ -114,17 +114,17 @@ bool same_bits(const BackwardResult& a, const BackwardResult& b, bool with_dQ = 
 
 // ---- What a call has to go through, where one kernel owns keys and queries pass by ----
 
-/// Of one head: pairs of a row block and a column block with a visible pair, those of them that need a mask, as keys do
+/// Of one head: pairs of a Q tile and a K/V tile with a visible pair, those of them that need a mask, as keys do
 /// that do not exist, and how many rows of Q are loaded.
 struct BlockCount {
   std::int64_t visited = 0, masked = 0, queries = 0;
 };
 BlockCount count_blocks(const Shape& s, bool causal, const Sizes& sizes);
 
-/// Lengths with the diagonal at every place within a row block, for so many queries, and some more.
+/// Lengths with the diagonal at every place within a Q tile, for so many queries, and some more.
 std::vector<std::pair<std::int64_t, std::int64_t>> lengths_of_every_kind(std::int64_t Nq);
 
-/// What the counters grow by when one row block more passes by one column block, without a mask.
+/// What the counters grow by when one Q tile more passes by one K/V tile, without a mask.
 class Growth {
  public:
   Growth(std::int64_t d, const Sizes& sizes);
@@ -136,7 +136,7 @@ class Growth {
   void expect_no_bank_conflict(const std::string& way) const;
 
  private:
-  std::int64_t row_blocks_;
+  std::int64_t q_tiles_;
   std::string where_;
   worker::Reply replies_[2];
 };

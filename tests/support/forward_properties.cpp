@@ -422,17 +422,17 @@ void expect_moved(const Moves& moves, const Problem& problem, const Tiles& tiles
   };
   if (std::string_view(moves.in) != "bulk_load")
     expect_products(counter(reply, "tensor_instructions"), s, problem.causal(), 2, fmt::format("S and O, {}", how));
-  const double keys = double(over_query_tiles(s, tiles, [&](std::int64_t t) {
+  const double keys = double(over_q_tiles(s, tiles, [&](std::int64_t t) {
     const std::int64_t taken = std::max(moves.least_tiles, tiles_seen(problem, tiles, t)) * tiles.Bc;
     return moves.whole_tiles ? taken : std::min(taken, s.Nk);
   }));
   const std::int64_t part = moves.query_part > 0 ? moves.query_part : tiles.Br;
   const double queries =
-      moves.whole_tiles
-          ? double(over_query_tiles(
-                s, tiles,
-                [&](std::int64_t t) { return tiles_of(std::min(tiles.Br, s.Nq - t * tiles.Br), part) * part; }))
-          : heads * double(s.Nq);
+      moves.whole_tiles ? double(over_q_tiles(s, tiles,
+                                              [&](std::int64_t t) {
+                                                return tiles_of(std::min(tiles.Br, s.Nq - t * tiles.Br), part) * part;
+                                              }))
+                        : heads * double(s.Nq);
   const std::string in = moves.in;
   expect_bytes("Q." + in, queries * row, "Q is read once");
   for (const std::string tensor : {"K", "V"})
@@ -467,7 +467,7 @@ void expect_moves(const Moves& moves) {
 void expect_wide_tiles(const std::string& way) {
   require_counters();
   for (const std::int64_t d : head_dims()) {
-    const std::int64_t Nq = 256, Nk = 192, query_tiles = tiles_of(Nq, usual_tiles(d).Br);
+    const std::int64_t Nq = 256, Nk = 192, q_tiles = tiles_of(Nq, usual_tiles(d).Br);
     const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 5), usual_tiles(d)).reply;
     for (const char* tensor : {"Q", "K", "V"}) {
       if (way != "async") continue;
@@ -478,8 +478,8 @@ void expect_wide_tiles(const std::string& way) {
     }
     expect_wide(reply, "Q", way, double(Nq * d * 2), fmt::format("Q is read once, d={}", d));
     for (const char* tensor : {"K", "V"}) {
-      expect_wide(reply, tensor, way, double(query_tiles * Nk * d * 2),
-                  fmt::format("{} is read for each of {} query tiles, d={}", tensor, query_tiles, d));
+      expect_wide(reply, tensor, way, double(q_tiles * Nk * d * 2),
+                  fmt::format("{} is read for each of {} query tiles, d={}", tensor, q_tiles, d));
     }
   }
 }
@@ -487,13 +487,13 @@ void expect_wide_tiles(const std::string& way) {
 void expect_products_beside_copies(std::int64_t d, double alone) {
   require_counters();
   for (const Tiles& tiles : all_tiles(d)) {
-    const std::int64_t key_tiles = 4;
+    const std::int64_t kv_tiles = 4;
     const worker::Reply reply =
-        attention(input("normal", {1, 1, 1, tiles.Br, key_tiles * tiles.Bc, d}, 5).problem, tiles.numbers()).reply;
+        attention(input("normal", {1, 1, 1, tiles.Br, kv_tiles * tiles.Bc, d}, 5).problem, tiles.numbers()).reply;
     expect_beside_copies(counter(reply, "multiply_calls"), counter(reply, "multiplies_beside_copies"),
-                         alone / double(key_tiles),
+                         alone / double(kv_tiles),
                          fmt::format("all but {} of the last of {} K/V tiles, d={}, {}",
-                                     alone == 1 ? "those" : "O += P V", key_tiles, d, tiles.text()));
+                                     alone == 1 ? "those" : "O += P V", kv_tiles, d, tiles.text()));
   }
 }
 

@@ -104,7 +104,7 @@ bool is_right(const Problem& given, const AttentionResult& result);
 std::int64_t tiles_seen(const Problem& problem, const Tiles& tiles, std::int64_t t);
 /// The sum over the query tiles of all heads.
 template <class Count>
-std::int64_t over_query_tiles(const Shape& s, const Tiles& tiles, const Count& count) {
+std::int64_t over_q_tiles(const Shape& s, const Tiles& tiles, const Count& count) {
   std::int64_t sum = 0;
   for (std::int64_t t = 0; t < tiles_of(s.Nq, tiles.Br); ++t) sum += count(t);
   return s.B * s.H * sum;

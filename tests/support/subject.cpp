@@ -429,7 +429,7 @@ std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Ti
 }
 std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
                                               const GradientTiles& tiles, const Precision& precision) {
-  return judge::gradient_mistakes(context().chapter, {gradient, given, tiles.owned, tiles.passing, precision});
+  return judge::gradient_mistakes(context().chapter, {gradient, given, tiles.Bc, tiles.Br, precision});
 }
 
 namespace {
@@ -618,7 +618,7 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
     const bool of_queries = name == "dQ", of_keys = name == "dK";
     judge::Layout layout;
     layout.tensor = name;
-    (of_queries ? layout.Br : layout.Bc) = tiles.owned;
+    (of_queries ? layout.Br : layout.Bc) = tiles.Bc;
     all.push_back({of_queries ? got.dQ
                    : of_keys  ? got.dK
                               : got.dV,

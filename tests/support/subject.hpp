@@ -66,7 +66,7 @@ std::string describe(const Problem& problem, const std::string& kind = "");
 
 /// How rows fall into blocks and tiles in a backward stage, for messages and for the diagnosis; 0: untiled.
 struct GradientTiles {
-  std::int64_t owned = 0, passing = 0;
+  std::int64_t Bc = 0, Br = 0;
 };
 
 /// What a comparison is made with.

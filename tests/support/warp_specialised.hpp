@@ -34,14 +34,14 @@ inline void expect_wgmma(std::int64_t d, const Tiles& tiles, int k, const char* 
 /// stage to be empty.
 inline void expect_waits(const Tiles& tiles, std::int64_t d) {
   const worker::Reply reply = over_three_tiles(100, d, tiles);
-  const double key_tiles = 3, threads = 128.0 * consumers(tiles);
-  expect_count(reply, "mbarrier_waits", threads * (1 + 2 * key_tiles) + 2 * key_tiles,
+  const double kv_tiles = 3, threads = 128.0 * consumers(tiles);
+  expect_count(reply, "mbarrier_waits", threads * (1 + 2 * kv_tiles) + 2 * kv_tiles,
                fmt::format("each thread of a consumer waits for Q once, for K and V once a tile; the producer for each "
                            "place; d={}, {}",
                            d, tiles.text()),
                "some tile is waited for twice, or not at all", "waits");
   // The producer arrives for Q, K and V; one lane of each warp leaves K and V of each tile, where that is of use.
-  const double most = 1 + 2 * key_tiles + 2 * key_tiles * 4 * consumers(tiles);
+  const double most = 1 + 2 * kv_tiles + 2 * kv_tiles * 4 * consumers(tiles);
   const double arrivals = counter(reply, "mbarrier_arrivals");
   expect(arrivals <= most,
          fmt::format("threads arrive {} times at the barriers of one block, at most {} are of use: d={}, {}", arrivals,
@@ -69,7 +69,7 @@ inline void expect_partial_waits(const Tiles& tiles, std::int64_t d) {
 
 /// A consumer that issues the products of a tile waits for its turn first, and passes it on: once a tile. A wgmma
 /// multiplies `k` columns at a time.
-inline void expect_turns(const Tiles& tiles, std::int64_t d, int k, int barriers_of_O = 1) {
+inline void expect_ping_pong(const Tiles& tiles, std::int64_t d, int k, int barriers_of_O = 1) {
   const worker::Reply reply = over_three_tiles(tiles.Br - 20, d, tiles);
   // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O, and another
   // one if O has a place of its own, before it is written.
