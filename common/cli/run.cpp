@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "common/attention/error.hpp"
 #include "common/attention/npy.hpp"
@@ -53,28 +55,110 @@ std::string bytes_cell(std::optional<double> bytes) {
   return bytes && *bytes >= 0 ? bytes_text(*bytes) : "-";
 }
 
-void print_head(const Problem& problem, const RunOptions& options) {
-  fmt::print("{}\n\n", input_text(problem, options));
-  fmt::print("{:<21} {:<9} {:<4} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7}\n", "stage", "source", "on",
+/// What prints a row, and what a row says that could not be judged or computed.
+std::string result_text(const Session& session, const StageRow& row) {
+  if (!row.ran()) return session.colored(row.result, "yellow");
+  return row.result == "ok" ? session.colored("ok", "green") : session.colored("OUTSIDE ITS BOUND", "red");
+}
+
+/// One row per stage, with every figure.
+void print_stage_head() {
+  fmt::print("{:<23} {:<9} {:<4} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7}\n", "stage", "source", "on",
              "max err", "allowed", "rms err", "allowed", "previous", "extra mem", "read", "written", "time");
 }
-
-void print_row(const Session& session, const StageRow& row) {
+void print_stage(const Session& session, const StageRow& row) {
   const std::string stage =
       row.pass == row.chapter->pass ? row.chapter->name() : fmt::format("{:02}, {}", row.chapter->number, row.pass);
-  fmt::print("{:<21} {:<9} {:<4} ", stage, row.source, name(row.backend));
-  if (row.ran()) {
-    fmt::print("{:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>6.2f}s  {}\n", cell(row.max_error), cell(row.bound),
+  fmt::print("{:<23} {:<9} {:<4} ", stage, row.source, name(row.backend));
+  if (row.ran())
+    fmt::print("{:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>6.2f}s  ", cell(row.max_error), cell(row.bound),
                cell(row.rms_error), cell(row.rms_bound), cell(row.previous_difference), bytes_cell(row.extra_bytes),
-               bytes_cell(row.read_bytes), bytes_cell(row.written_bytes), row.seconds.value_or(0),
-               row.result == "ok" ? session.colored("ok", "green") : session.colored("OUTSIDE ITS BOUND", "red"));
-  } else {
-    fmt::print("{}\n", session.colored(row.result, "yellow"));
-  }
-  std::fflush(stdout);  // into a pipe too: the next stage may take minutes
+               bytes_cell(row.read_bytes), bytes_cell(row.written_bytes), row.seconds.value_or(0));
+  fmt::print("{}\n", result_text(session, row));
 }
 
-void print_legend(const std::vector<StageRow>& rows) {
+/// Bytes that any implementation of the pass has to move: each input is read once, each output written once.
+double least_bytes(const Problem& problem, const StageRow& row) {
+  const Shape& s = problem.shape;
+  const double Q = double(s.B * s.H * s.Nq * s.d), K = double(s.B * s.Hkv * s.Nk * s.d), lse = double(s.B * s.H * s.Nq);
+  const double element = row.element == float32 ? 4 : 2;  // the tensors of float8 arrive in fp16
+  // forward: Q, K, V -> O, LSE; backward: Q, K, V, O, dO, LSE -> dQ, dK, dV
+  return row.pass == "backward" ? element * (4 * Q + 4 * K) + 4 * lse : element * (2 * Q + 2 * K) + 4 * lse;
+}
+
+/// One line per chapter: of its stages the one that failed or uses most of its bound, on a kernel's backend if
+/// possible.
+const StageRow& shown_of(const std::vector<const StageRow*>& stages) {
+  return **std::ranges::max_element(stages, {}, [](const StageRow* row) {
+    const double used = row->max_error && row->bound ? *row->max_error / *row->bound : 0;
+    return std::tuple(row->result == "failed", row->ran(), row->backend != Backend::cpu, used);
+  });
+}
+void print_chapter_head() {
+  fmt::print("{:<46} {:>8} {:>8}  {:>9} {:>9}\n", "chapter", "error", "allowed", "moved", "at least");
+}
+void print_chapter(const Session& session, const Problem& problem, const StageRow& row) {
+  fmt::print("{:>2} {:<43} ", row.chapter->number, row.chapter->title);
+  if (row.ran())
+    fmt::print("{:>8} {:>8}  {:>9} {:>9}  ", cell(row.max_error), cell(row.bound),
+               row.read_bytes && row.written_bytes ? bytes_text(*row.read_bytes + *row.written_bytes) : "-",
+               bytes_text(least_bytes(problem, row)));
+  fmt::print("{}\n", result_text(session, row));
+}
+
+/// Prints rows as they come: every stage, or one line per chapter once its last stage is done.
+class Table {
+ public:
+  Table(const Session& session, const Problem& problem, const RunOptions& options)
+      : session_(session), problem_(problem), options_(options), every_stage_(options.all || !options.stage.empty()) {}
+
+  void add(const StageRow& row) {
+    if (!begun_) print_head();
+    begun_ = true;
+    if (every_stage_) {
+      print_stage(session_, row);
+    } else {
+      if (!rows_.empty() && rows_.back().chapter != row.chapter) finish();
+      rows_.push_back(row);
+    }
+    std::fflush(stdout);  // into a pipe too: the next stage may take minutes
+  }
+  /// Prints the line of the chapter whose stages have been added.
+  void finish() {
+    std::vector<const StageRow*> stages;
+    for (const StageRow& row : rows_) stages.push_back(&row);
+    if (!stages.empty()) {
+      const StageRow& shown = shown_of(stages);
+      const bool open = shown.result == worker::name(worker::Ending::todo);
+      if (!open || !said_open_) print_chapter(session_, problem_, shown);  // the legend counts the others
+      said_open_ = said_open_ || open;
+    }
+    rows_.clear();
+  }
+  bool every_stage() const { return every_stage_; }
+
+ private:
+  void print_head() const {
+    fmt::print("{}\n", input_text(problem_, options_));
+    if (every_stage_) {
+      fmt::print("\n");
+      print_stage_head();
+    } else {
+      fmt::print(
+          "Each chapter computes the output O of attention, or the gradients dQ, dK and dV, from these Q, K and "
+          "V.\n\n");
+      print_chapter_head();
+    }
+  }
+
+  const Session& session_;
+  const Problem& problem_;
+  const RunOptions& options_;
+  bool every_stage_, begun_ = false, said_open_ = false;
+  std::vector<StageRow> rows_;  // of the chapter that is running
+};
+
+void print_legend(const std::vector<StageRow>& rows, bool every_stage) {
   std::vector<const StageRow*> open;  // the reader's stages that wait for an exercise: one line for them all
   std::set<std::string> said;         // both passes of a chapter may say the same
   for (const StageRow& row : rows) {
@@ -91,12 +175,18 @@ void print_legend(const std::vector<StageRow>& rows) {
                open.size() == 2 ? open[1]->chapter->name()
                                 : fmt::format("{} to {}", open[1]->chapter->name(), open.back()->chapter->name()),
                open[0]->chapter->number);
-  fmt::print(
-      "\nmax err: error of the element of O that uses most of its bound; previous: largest difference to the stage "
-      "above;\nof a backward stage: the same of dQ, dK and dV for a normal dO, and previous: to the naive "
-      "backward;\nextra mem: the most that the stage allocated while it ran; read, written: what its kernels asked of "
-      "global memory,\ncounted by the simulator (sim), whose time says nothing about a GPU's. How the bounds come "
-      "about: notes/numerics.md\n");
+  if (every_stage)
+    fmt::print(
+        "\nmax err: the error of O (backward: of dQ, dK and dV for a normal dO) where it is closest to its bound;\n"
+        "previous: the largest difference from the stage above (backward: from chapter 1's gradients);\n"
+        "extra mem: the most that the stage allocated while it ran; read, written: bytes that its kernels moved,\n"
+        "counted by the simulator (sim), whose time says nothing about a GPU. The bounds are derived in "
+        "notes/numerics.md\n");
+  else
+    fmt::print(
+        "\nerror: the largest difference from a float64 reference, where it is closest to its bound (allowed).\n"
+        "moved: bytes that the kernels read and wrote, counted by the simulator; at least: every input read once,\n"
+        "every output written once. --all shows each stage with all figures; --stage 4 shows one chapter.\n");
 }
 
 }  // namespace
@@ -118,13 +208,11 @@ int run(const Session& session, const RunOptions& options) {
   stages_of(session, job);  // an unknown one is said before anything is read
   const Problem problem = make_problem(session, options);
 
-  bool begun = false;
+  Table table(session, problem, options);
   const judge::MainResult result = run_stages(session, problem, job, [&](const StageRow& row) {
-    if (session.json) return;
-    if (!begun) print_head(problem, options);
-    begun = true;
-    print_row(session, row);
+    if (!session.json) table.add(row);
   });
+  if (!session.json) table.finish();
 
   if (result.O) {
     if (!options.out.empty()) write_npy(options.out, *result.O);
@@ -139,7 +227,7 @@ int run(const Session& session, const RunOptions& options) {
     for (const StageRow& row : result.rows) document["stages"].push_back(to_json(row));
     print_json(document);
   } else {
-    print_legend(result.rows);
+    print_legend(result.rows, table.every_stage());
     fmt::print("{}", result.tables.at("text").get<std::string>());
   }
 

@@ -22,7 +22,8 @@ struct StatusOptions {};
 struct RunOptions : ProblemOptions {
   std::string out, lse;   ///< .npy files to write
   std::string stage;      ///< a chapter; empty: all
-  bool chapters = false;  ///< the reader's stages in place of the book's
+  bool chapters = false;  ///< the reader's stages instead of the book's
+  bool all = false;       ///< one row per stage with every figure; a single chapter is always shown so
   std::string memory;     ///< "1G": the most that a stage may use
   std::string backend;    ///< only this one: "cpu", "sim" or "cuda"
   std::string element;    ///< only stages for it; empty: each chapter's own

@@ -24,7 +24,8 @@ Runner declare_run(Options& options) {
   declare_gpu(options, given->gpu);
   options.option("--memory", given->memory, "The most memory that a stage may use, e.g. 512M or 2G")
       .allow(not_empty("a size"));
-  options.flag("--chapters", given->chapters, "Your own stages in place of the book's");
+  options.flag("--chapters", given->chapters, "Your own stages instead of the book's");
+  options.flag("--all", given->all, "One row per stage: all errors, memory, traffic and times");
   return runner(run, given, [=] {
     finish_input();
     simulate(given->gpu, given->backend);

@@ -52,12 +52,19 @@ TEST_CASE("every stage is right on the book's own text, causal or not") {
     CHECK(document["stages"][0]["previous_difference"].is_null());
     CHECK(document["stages"][1]["previous_difference"] < 1e-4);
   }
-  const Ran shown = book.run({"run", "--seq", "256", "--causal", "--backend", "cpu"});
-  CHECK(shown.exit_code == 0);
-  CHECK(contains(shown.out, "Nq=256, Nk=256, d=64, causal, scale 0.125"));
-  CHECK(contains(shown.out, "01_naive_attention"));
-  CHECK(contains(shown.out, "02_online_softmax"));
-  CHECK(occurrences(shown.out, " ok\n") == 2);
+  for (const bool every_stage : {false, true}) {
+    std::vector<std::string> words{"run", "--seq", "256", "--causal", "--backend", "cpu"};
+    if (every_stage) words.push_back("--all");
+    const Ran shown = book.run(words);
+    CHECK(shown.exit_code == 0);
+    CHECK(contains(shown.out, "Nq=256, Nk=256, d=64, causal, scale 0.125"));
+    CHECK(contains(shown.out, every_stage ? "01_naive_attention" : " 1 Naive attention "));
+    CHECK(contains(shown.out, every_stage ? "02_online_softmax" : " 2 Online softmax "));
+    CHECK(contains(shown.out, "rms err") == every_stage);
+    CHECK(occurrences(shown.out, " ok\n") == 2);
+  }
+  // Q, K, V and O of 4 heads, (256, 64) in fp32, and 256 LSEs of each: 1.004 MiB
+  CHECK(contains(book.run({"run", "--seq", "256", "--backend", "cpu"}).out, "1.0 MiB  ok\n"));
 }
 
 TEST_CASE("the book's own text stays as it is when a page is edited") {
