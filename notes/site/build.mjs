@@ -72,7 +72,11 @@ async function writeScripts(tool, out) {
   const common = { bundle: true, minify: true, target: 'es2020', format: 'iife', logLevel: 'silent', legalComments: 'none' };
   for (const [entry, name] of [['page.mjs', 'page.js'], ['figures/mount.mjs', 'figures.js']])
     await bundle({ ...common, entryPoints: [join(tool, entry)], outfile: join(out, 'assets', name) });
-  const rules = ['figures/figures.css', 'style.css'].map((file) => readFileSync(join(tool, file), 'utf8'));
+  const katex = join(tool, 'node_modules/katex/dist');
+  cpSync(join(katex, 'fonts'), join(out, 'assets/fonts'), { recursive: true, filter: (file) => !/\.(ttf|woff)$/.test(file) });
+  const rules = [join(katex, 'katex.min.css'), join(tool, 'figures/figures.css'), join(tool, 'style.css')].map((file) =>
+    readFileSync(file, 'utf8'),
+  );
   writeFileSync(join(out, 'assets/style.css'), [...rules, pageStyle()].join('\n'));
 }
 

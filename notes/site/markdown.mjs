@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import { posix } from 'node:path';
 import MarkdownIt from 'markdown-it';
 import anchor from 'markdown-it-anchor';
+import { tex } from '@mdit/plugin-tex';
+import katex from 'katex';
 import hljs from 'highlight.js/lib/core';
 import bash from 'highlight.js/lib/languages/bash';
 import cpp from 'highlight.js/lib/languages/cpp';
@@ -12,6 +14,7 @@ import ini from 'highlight.js/lib/languages/ini';
 import json from 'highlight.js/lib/languages/json';
 import python from 'highlight.js/lib/languages/python';
 import { figures } from './figures/kinds.mjs';
+import { slugOf } from './pages.mjs';
 
 for (const [name, language] of Object.entries({ bash, cpp, ini, json, python })) hljs.registerLanguage(name, language);
 const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini', json: 'json', python: 'python' };
@@ -34,14 +37,6 @@ export const withIndices = (html) =>
     .replace(index, (all, base, braced, plain) => `${base}<sub>${braced ?? plain}</sub>`)
     .replace(exponent, (all, base, bracketed, plain) => `${base}<sup>${bracketed ?? plain}</sup>`);
 
-/// A heading's anchor, as GitHub makes it: links that work there work here.
-export const slugOf = (text) =>
-  text
-    .trim()
-    .toLowerCase()
-    .replace(/[^\p{L}\p{N}\s_-]/gu, '')
-    .replace(/\s/g, '-');
-
 /// The facts beside a picture, if there is a figure for them.
 export function factsOf(root, page, image) {
   const file = join(root, posix.join(posix.dirname(page.path), image.replace(/\.svg$/, '.json')));
@@ -55,6 +50,8 @@ const safeJson = (value) => JSON.stringify(value).replaceAll('<', '\\u003c');
 /// env.sourcePath of a rendering says whose text it is.
 export function makeMarkdown({ root, links }) {
   const md = new MarkdownIt({ html: true });
+  // $…$ and $$…$$, typeset here: pages need no script for them. MathML is beside it for screen readers.
+  md.use(tex, { render: (formula, displayMode) => katex.renderToString(formula, { displayMode, throwOnError: true }) });
   md.use(anchor, { slugify: slugOf, tabIndex: false, permalink: anchor.permalink.headerLink({ safariReaderFix: true }) });
   const rules = md.renderer.rules;
   const pageOf = (env) => links.byPath.get(env.sourcePath);
@@ -86,8 +83,10 @@ export function makeMarkdown({ root, links }) {
     const token = tokens[i];
     if (!token.attrGet('class')?.includes('header-anchor')) {
       const target = links.resolve(pageOf(env), token.attrGet('href'));
+      const definition = links.definition(pageOf(env), token.attrGet('href'));
       if (target === null) token.attrs = [['class', 'left-out'], ['title', 'not part of these pages']];
       else token.attrSet('href', target);
+      if (definition) token.attrs.push(['class', 'term'], ['data-definition', definition]);
     }
     return self.renderToken(tokens, i, options);
   };

@@ -6,6 +6,14 @@ import { posix } from 'node:path';
 
 const sourceExtensions = { '.cpp': 'cpp', '.hpp': 'cpp', '.cu': 'cpp', '.cuh': 'cpp', '.toml': 'ini' };
 
+/// A heading's anchor, as GitHub makes it: links that work there work here.
+export const slugOf = (text) =>
+  text
+    .trim()
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+    .replace(/\s/g, '-');
+
 const read = (root, path) => readFileSync(join(root, path), 'utf8');
 
 /// The text of the first heading.
@@ -74,6 +82,17 @@ export class Links {
     this.byPath = new Map(pages.map((page) => [page.path, page]));
     this.files = new Set(); // to be copied as they are
     this.problems = [];
+  }
+
+  /// What the glossary says of the term that a link leads to; undefined for any other link, and within the glossary.
+  definition(page, target) {
+    const [file, anchor] = target.split('#');
+    const glossary = this.byPath.get(posix.normalize(posix.join(posix.dirname(page.path), file)));
+    if (glossary?.path !== 'notes/glossary.md' || glossary === page || !anchor) return undefined;
+    const entry = glossary.text.split(/^### /m).find((text) => slugOf(text.slice(0, text.indexOf('\n'))) === anchor);
+    if (!entry) this.problems.push(`${page.path}: the glossary has no term for ${target}`);
+    // plain text: links as their words, formulas and code as they are written
+    return entry?.slice(entry.indexOf('\n')).replace(/^## [^]*/m, '').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1').replace(/[$`\\]|mathrm/g, '').replace(/\s+/g, ' ').trim();
   }
 
   /// A link or an image of `page` as the site has it; null: it leads to what the site leaves out.

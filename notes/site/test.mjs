@@ -10,7 +10,8 @@ import { edgesOf, maskCells } from './figures/mask-map.mjs';
 import { bytes, ranges } from './figures/paint.mjs';
 import { readResults } from './figures/results.mjs';
 import { waitsOf } from './figures/timeline.mjs';
-import { slugOf, withIndices } from './markdown.mjs';
+import { withIndices } from './markdown.mjs';
+import { slugOf } from './pages.mjs';
 
 const programs = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/snap/bin/chromium'];
 
@@ -713,6 +714,30 @@ async function testInChromium(tests, executablePath, out, tool, pages, trace) {
   }
 }
 
+/// As many formulas in a page as in its source, and no dollar that is left of one.
+function testFormulas(root, out, pages) {
+  let found = 0;
+  for (const page of pages.filter((page) => page.path.endsWith('.md'))) {
+    const html = readFileSync(join(out, page.url), 'utf8');
+    const prose = html.replace(/<script[^]*?<\/script>|<(pre|code)[^]*?<\/\1>|<math[^]*?<\/math>|<[^>]*>/g, '');
+    const left = /\$[^$\n]*\$/.exec(prose);
+    expect(!left, `${page.path}: not typeset: ${left?.[0]}`);
+    found += html.split('<math').length - 1;
+  }
+  expect(found > 0, 'no page has a formula');
+}
+
+function testTerms(out, pages) {
+  let terms = 0;
+  for (const page of pages.filter((page) => page.group === 'chapters')) {
+    for (const [, text] of readFileSync(join(out, page.url), 'utf8').matchAll(/class="term" data-definition="([^"]*)"/g)) {
+      expect(text.length > 20 && !/[\[\]$]/.test(text), `${page.path}: no definition: ${text}`);
+      ++terms;
+    }
+  }
+  expect(terms > 0, 'no lesson links a term');
+}
+
 /// {root, tool, out, pages, trace} -> exit code; trace: a page of trace --html, or none
 export async function test({ root, tool, out, pages, trace }) {
   const tests = new Tests(), facts = allFacts(root);
@@ -722,6 +747,8 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('results of bench are read, and what is none is told', testResults);
   await tests.run('anchors are GitHub’s', () => expectEqual(slugOf('What `l` is, and O’s 2^x'), 'what-l-is-and-os-2x', 'slug'));
   await tests.run('indices are set low and exponents high, names stay as they are', testIndices);
+  await tests.run('every formula is typeset', () => testFormulas(root, out, pages));
+  await tests.run('a link to the glossary shows its definition', () => testTerms(out, pages));
   await tests.run('every block of code is one', () => testCode(root, out, pages));
   await tests.run('every link leads somewhere', () => testLinks(out, pages));
   await tests.run('an id is there once', () => testIds(out, pages));
