@@ -1,4 +1,4 @@
-// Chapter 3, the plain fused kernel: a thread has a row of Q, and chapter 2's loop goes over the tiles of keys.
+// Chapter 3, the plain fused kernel: one thread per row of Q; chapter 2's loop over the K/V tiles.
 //
 // Source: chapter 2, exercise 2.3.
 // Test it: ./workbook test 3.5
@@ -11,16 +11,16 @@ namespace {
 
 using workbook::cuda::exp2_ftz;
 
-constexpr int d = 64, rows = 64, tile_keys = 32;  // columns; queries of a block, one a thread; keys of a tile
+constexpr int d = 64, rows = 64, tile_keys = 32;  // columns; queries per block, one per thread; keys per tile
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-/// Brings `keys` rows of K or V into shared memory, by all threads together; the rest of the tile becomes zeros.
-__device__ void bring_tile(float (&tile)[tile_keys][d], const half* __restrict__ source, int keys) {
+/// All threads together load `keys` rows of K or V into shared memory and fill the rest of the tile with zeros.
+__device__ void load_tile(float (&tile)[tile_keys][d], const half* __restrict__ source, int keys) {
   for (int i = threadIdx.x; i < tile_keys * d; i += rows)
     tile[i / d][i % d] = i / d < keys ? __half2float(source[i]) : 0.0f;
 }
 
-/// One block for `rows` queries of a head. scale holds log2(e): all scores are in units of log2.
+/// One thread block per `rows` queries of a head. scale includes the factor log2(e): all scores are in units of log2.
 __global__ void __launch_bounds__(rows)
     plain_fused_kernel(const half* __restrict__ Q, const half* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
                        const half* __restrict__ V, half* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
@@ -28,14 +28,14 @@ __global__ void __launch_bounds__(rows)
                        std::int64_t q_tiles, std::int64_t Nq, std::int64_t Nk, float scale) {
   __shared__ float K_tile[tile_keys][d], V_tile[tile_keys][d];
   const std::int64_t head = blockIdx.x / q_tiles, query = blockIdx.x % q_tiles * rows + threadIdx.x;
-  const bool exists = query < Nq;  // threads behind the last query help to bring the tiles
+  const bool exists = query < Nq;  // threads past the last query still load tiles
   Q += (head * Nq + query) * d, O += (head * Nq + query) * d;
   K += head * Nk * d, V += head * Nk * d;
   float q[d], o[d], m = -INFINITY, l = 0;  // this thread's row
 #pragma unroll
   for (int c = 0; c < d; ++c) q[c] = exists ? __half2float(Q[c]) * scale : 0.0f, o[c] = 0;
-  // TODO(3.5) For each tile of keys: bring it, wait; the row's scores; the new m, m_safe and the factor; l and o; and
-  // wait again (about 25 lines).
+  // TODO(3.5) For each K/V tile: load it and synchronise; compute the row's scores, the new m, m_safe and the rescaling
+  // factor; update l and o; synchronise again (about 25 lines).
   // BEGIN 3.5
   WORKBOOK_TODO(3.5);
   (void)q;

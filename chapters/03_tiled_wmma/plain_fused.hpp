@@ -1,9 +1,9 @@
-// Chapter 3, the plain fused kernel: chapter 2's algorithm on a GPU, as plainly as it can be said. O and the LSE in one
-// launch; S and P never leave the chip.
+// Chapter 3, the plain fused kernel: chapter 2's algorithm on a GPU in its simplest form. It computes O and the LSE in
+// one launch; S and P never leave the chip.
 //
-// What changes: each thread has one row of Q, with its m, l and O in registers, so no thread needs what another has
-// computed. A block's threads share the tiles of K and V alone. What it costs: all products are sums of single
-// multiplications. The chapter's kernel does them on tensor cores, for which a row has to be given up.
+// What changes: each thread has one row of Q, with its m, l and O in registers, so no thread needs another thread's
+// results. The threads of a block share only the tiles of K and V. What it costs: both matmuls consist of scalar
+// multiply-adds. tiled_wmma.cu computes them on tensor cores, but then no thread has a whole row.
 //
 // Source: chapter 2, exercise 2.3.
 // Test it: ./workbook test 3.5

@@ -1,4 +1,4 @@
-// Chapter 3, tiled WMMA: the phases of the kernel, the kernel as their sequence, and the launch.
+// Chapter 3, tiled WMMA: the phases of the kernel, the kernel itself, and its launch.
 //
 // Source: Dao et al. 2022, section 3.1, Algorithm 1; Dao 2023, sections 3.2 and 3.3 (what this partition costs).
 // Test it: ./workbook test 3
@@ -15,13 +15,14 @@ namespace {
 using namespace nvcuda;
 using workbook::cuda::dynamic_shared, workbook::cuda::exp2_ftz;
 
-/// rows x d elements from device memory into a tile of (tile_rows, d) in shared memory; the rest of the tile is zeros.
+/// Loads `rows` rows of d elements from device memory into a tile (tile_rows, d) in shared memory, and fills the rest
+/// of the tile with zeros.
 template <int warps, int tile_rows, int columns>
 __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], const Element* __restrict__ source,
                                           int rows) {
-  constexpr int d = columns - pad_half, threads_per_row = d / chunk, rows_at_once = threads<warps> / threads_per_row;
-  // TODO(3.6) Copy 16 bytes a thread and step, neighbouring threads neighbouring bytes. Rows that do not exist become
-  // zeros: garbage in V would survive a weight of zero, for 0 · NaN is NaN (about 7 lines).
+  constexpr int d = columns - pad_half, threads_per_row = d / chunk, rows_per_pass = threads<warps> / threads_per_row;
+  // TODO(3.6) Each thread copies 16 bytes per step; adjacent threads copy adjacent bytes. Fill missing rows with zeros:
+  // a NaN in V would survive a weight of zero, because 0 · NaN is NaN (about 7 lines).
   // BEGIN 3.6
   WORKBOOK_TODO(3.6);
   // END 3.6
@@ -30,71 +31,73 @@ __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], c
 /// S = Q Kᵀ, not yet scaled, for this warp's keys of the tile: (Br, d), (Bc / warps, d) -> (Br, Bc / warps).
 template <int d, int Br, int Bc, int warps>
 __device__ void multiply_QK(Shared<d, Br, Bc, warps>& smem) {
-  const int first_key = threadIdx.x / lanes * (Bc / warps);  // of this warp's, in the tile
-  // TODO(3.7) For every 16 keys of this warp: Br/16 accumulators, summed over d in steps of 16, stored to smem.S. A row
-  // of K is a column of Kᵀ (about 17 lines).
+  const int first_key = threadIdx.x / lanes * (Bc / warps);  // this warp's first key in the tile
+  // TODO(3.7) For every 16 keys of this warp: clear Br/16 accumulators, accumulate over d in steps of 16, store to
+  // smem.S. A row of K is a column of Kᵀ (about 17 lines).
   // BEGIN 3.7
   WORKBOOK_TODO(3.7);
   // END 3.7
 }
 
-/// S·scale of this warp's keys into registers, -inf for keys that do not exist, and each row's maximum over them into
-/// smem.m_part (warps, Br). S[i] (Bc / warps) is row lane + 32·i. In units of log2: scale holds log2(e).
+/// Reads this warp's scores, times scale, into registers, with -inf for missing keys, and stores each row's maximum
+/// over these keys to smem.m_part (warps, Br). S[i] (Bc / warps) is row lane + 32·i. Units of log2: scale includes
+/// log2(e).
 template <int d, int Br, int Bc, int warps>
 __device__ __forceinline__ void row_maxima(Shared<d, Br, Bc, warps>& smem, float (&S)[Br / lanes][Bc / warps], int keys,
                                            float scale) {
   constexpr int width = Bc / warps;
   const int warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, first_key = warp * width;
-  // TODO(3.8) For each of this lane's rows: the scores of this warp's keys, times scale, into S; those of keys from
-  // `keys` on become -inf; their maximum goes into smem.m_part[warp] (about 14 lines).
+  // TODO(3.8) For each of this lane's rows: read the scores of this warp's keys into S, times scale; set the scores of
+  // keys from `keys` on to -inf; store the maximum to smem.m_part[warp] (about 14 lines).
   // BEGIN 3.8
   WORKBOOK_TODO(3.8);
   // END 3.8
 }
 
-/// From the maxima of all warps the new m of every row. P (Br, Bc / warps) = exp2(S - m) as fp16 into smem.P, this
-/// warp's sums of P into smem.l_part (warps, Br), and 2^(old m - new m), which l and O have still to be multiplied by,
-/// into smem.rescale (Br). S as row_maxima left it.
+/// Computes the new m of every row from the maxima of all warps. Stores P (Br, Bc / warps) = exp2(S - m) as fp16 to
+/// smem.P, this warp's sums of P to smem.l_part (warps, Br), and the rescaling factor of l and O, 2^(old m - new m), to
+/// smem.rescale (Br). S is the array that row_maxima filled.
 template <int d, int Br, int Bc, int warps>
 __device__ __forceinline__ void exponentiate(Shared<d, Br, Bc, warps>& smem, float (&S)[Br / lanes][Bc / warps],
                                              RowState<Br>& state) {
   constexpr int width = Bc / warps;
   const int warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, first_key = warp * width;
-  // TODO(3.9) For each of this lane's rows: the new m from the old one and every warp's maximum; from warp 0, the
-  // factor for what was accumulated; P and its sum, before rounding, for this warp's keys (about 17 lines).
+  // TODO(3.9) For each of this lane's rows: compute the new m from the old m and every warp's maximum; in warp 0, store
+  // the rescaling factor; for this warp's keys, compute P and its sum before rounding (about 17 lines).
   // BEGIN 3.9
   WORKBOOK_TODO(3.9);
   // END 3.9
 }
 
-/// O = rescale·O + P V and l = rescale·l + the sums of P. Each warp multiplies its columns of P with its rows of V,
-/// (Br, Bc / warps), (Bc / warps, d) -> (Br, d). The sum over the warps goes through shared memory, behind a barrier.
+/// O = rescale·O + P V and l = rescale·l + rowsum(P). Each warp multiplies its columns of P by its rows of V:
+/// (Br, Bc / warps), (Bc / warps, d) -> (Br, d). The warps' results are summed through shared memory, after a barrier.
 template <int d, int Br, int Bc, int warps>
 __device__ void accumulate_PV(Shared<d, Br, Bc, warps>& smem, OutputShare<d, Br, warps>& O, RowState<Br>& state) {
   constexpr int width = Bc / warps;
   const int warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, first_key = warp * width;
-  // TODO(3.10) This warp's product into smem.O_part[warp]. When all are there, each thread rescales its share of O and
-  // adds what every warp has for it, and each lane does the same for the l of its rows (about 28 lines).
+  // TODO(3.10) Store this warp's P V to smem.O_part[warp]. After a barrier, each thread rescales its elements of O and
+  // adds those of every warp; each lane does the same with the l of its rows (about 28 lines).
   // BEGIN 3.10
   WORKBOOK_TODO(3.10);
   // END 3.10
   note_rows(O, state);
 }
 
-/// The tile's O / l as fp16 and its LSE, m + log l, to device memory: the first `rows` rows of (Br, d) and of (Br).
+/// Writes the tile's O / l as fp16 and its LSE, m + log l, to device memory: the first `rows` rows of (Br, d) and (Br).
 template <int d, int Br, int Bc, int warps>
 __device__ void write_output(Shared<d, Br, Bc, warps>& smem, const OutputShare<d, Br, warps>& O,
                              const RowState<Br>& state, Element* __restrict__ O_tile, float* __restrict__ lse_tile,
                              int rows) {
-  constexpr int threads_per_row = d / chunk, rows_at_once = threads<warps> / threads_per_row;
-  // TODO(3.11) Put O into smem.O_part[0] and l into smem.l, so that a thread can take eight neighbours of O: divide by
-  // l, round, one 16-byte store. The LSE is a natural logarithm (about 19 lines).
+  constexpr int threads_per_row = d / chunk, rows_per_pass = threads<warps> / threads_per_row;
+  // TODO(3.11) Store O to smem.O_part[0] and l to smem.l, so that a thread can read eight adjacent elements of O:
+  // divide by l, round, store 16 bytes. The LSE is a natural logarithm (about 19 lines).
   // BEGIN 3.11
   WORKBOOK_TODO(3.11);
   // END 3.11
 }
 
-/// One block per head. It walks the tiles of queries, and for each of them all tiles of keys. scale holds log2(e).
+/// One thread block per head. It loops over the Q tiles, and for each of them over all K/V tiles. scale includes
+/// log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __restrict__ Q,  // (B·H, Nq, d)
                                                                const Element* __restrict__ K,  // (B·H, Nk, d)
@@ -112,10 +115,10 @@ __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __
     RowState<Br> state = {{}, {}, first_query};
     for (int i = 0; i < Br / lanes; ++i) state.m[i] = -INFINITY, state.l[i] = 0;
     float S[Br / lanes][Bc / warps];  // this lane's scores of one tile
-    // TODO(3.12) Write the loop over the tiles of keys, of which the last may be short. For each tile: K and V into
-    // shared memory; S; the maxima; P; O. A barrier stands between a phase that writes and one that reads what other
-    // warps have written: after the tiles and after the maxima. accumulate_PV has its own barrier behind the products,
-    // after which K and V may be overwritten. Say at each barrier what it protects (about 11 lines).
+    // TODO(3.12) Write the loop over the K/V tiles; the last tile may be short. For each tile: load K and V; compute S,
+    // the maxima, P and O. A barrier is needed between a phase that writes and one that reads other warps' results.
+    // accumulate_PV contains a barrier, after which K and V may be overwritten. Say at each barrier what it protects
+    // (about 11 lines).
     // BEGIN 3.12
     WORKBOOK_TODO(3.12);
     // END 3.12

@@ -1,8 +1,8 @@
-// Chapter 3's warm-ups: four small kernels, one new thing each.
+// Chapter 3's warm-ups: four small kernels, each with one new idea.
 //
-// 3.1 reads and writes device memory as wide as a thread can. 3.2 exchanges data between the threads of a block through
-// shared memory, without bank conflicts. 3.3 multiplies on a tensor core. 3.4 puts the three together: a product of
-// tiles. The fused kernel is made of these.
+// 3.1 accesses device memory 16 bytes at a time. 3.2 exchanges data between the threads of a block through shared
+// memory, without bank conflicts. 3.3 multiplies on a tensor core. 3.4 combines the three: a tiled matmul. The fused
+// kernels are made of these.
 //
 // Source: CUDA C++ Programming Guide, sections "Device Memory Accesses", "Shared Memory" and "Warp Matrix Functions".
 // Test it: ./workbook test 3
@@ -14,7 +14,7 @@
 
 namespace ch03 {
 
-/// Exercise 3.1. to (n) = from (n), any n >= 0. Both start at multiples of 16 bytes.
+/// Exercise 3.1. to (n) = from (n), any n >= 0. Both are aligned to 16 bytes.
 void copy(const half* from, half* to, std::int64_t n);
 
 /// Exercise 3.2. to (columns, rows) = the transpose of from (rows, columns); sizes >= 1.

@@ -1,5 +1,5 @@
-// Chapter 6, what happens between the products: P and dS from S, dP and what each query brings, for one Q tile and
-// one K/V tile. All kernels of the chapter use it.
+// Chapter 6: P and dS of one Q tile and one K/V tile, from S, dP and the LSE and D of each query. These functions run
+// between the matmuls of every kernel of the chapter.
 //
 // Source: Dao 2023, section 3.1.2, Algorithm 2.
 // Test it: ./workbook test 6.3
@@ -12,51 +12,51 @@ namespace {
 
 using workbook::cuda::exp2_ftz;
 
-/// S -> P = exp2(S·scale - LSE) and dP -> dS = P∘(dP - D) for one fragment. Element e belongs to the query of row[e];
-/// where counts(e) is false, P and dS are 0. scale holds log2(e).
-template <class Counts>
+/// Overwrites one fragment of S with P = exp2(S·scale - LSE) and one of dP with dS = P∘(dP - D). row[e] holds LSE and D
+/// of the query of element e. If unmasked(e) is false, P and dS are 0. scale includes log2(e).
+template <class Unmasked>
 __device__ __forceinline__ void form_P_and_dS(Accumulator& S, Accumulator& dP, const QueryRow (&row)[elements],
-                                              float scale, Counts counts) {
-  // TODO(6.3) Element by element, all in fp32 (about 6 lines).
+                                              float scale, Unmasked unmasked) {
+  // TODO(6.3) Overwrite each element e of S with P and of dP with dS, in fp32; P = 0 where masked (about 6 lines).
   // BEGIN 6.3
   WORKBOOK_TODO(6.3);
   // END 6.3
 }
 
-/// Which pairs of a key and a query count. Both are numbered from the first of their blocks on: key k counts for query
-/// q if it exists, k < keys, and if q sees it, k <= q + diagonal.
+/// The mask of one pair of tiles. Key k and query q are indices within their tiles. The pair is unmasked if the key
+/// exists, k < keys, and the query attends to it, k <= q + diagonal.
 struct Mask {
-  bool needed;  // false: every pair counts
+  bool needed;  // false: every pair is unmasked
   int keys, diagonal;
 
-  __device__ __forceinline__ bool counts(int key, int query) const { return key < keys && key <= query + diagonal; }
+  __device__ __forceinline__ bool unmasked(int key, int query) const { return key < keys && key <= query + diagonal; }
 };
 
-/// Pᵀ and dSᵀ of 32 keys and 32 queries, rounded, to smem.P and smem.dS, where a row is a key. S and dP hold Sᵀ and dPᵀ
-/// of them, (32, 32), and are used up. The 32 keys begin at row first_key of the K/V tile, the 32 queries at row
-/// first_query of the Q tile, and rows are what its queries bring. map says which key (row) and which query (column)
-/// each element of a fragment belongs to.
+/// Stores Pᵀ and dSᵀ of 32 keys and 32 queries, rounded, in smem.P and smem.dS: a row is a key. S and dP hold Sᵀ and
+/// dPᵀ, (32, 32), and are overwritten. The keys start at row first_key of the K/V tile, the queries at row first_query
+/// of the Q tile. `rows` holds LSE and D of all queries of the Q tile. `map` gives the row (key) and the column (query)
+/// of each element of a fragment.
 template <class Shared, int Br>
 __device__ __forceinline__ void P_and_dS_of_keys(Shared& smem, Accumulator (&S)[2][2], Accumulator (&dP)[2][2],
                                                  int first_key, int first_query, const QueryRow (&rows)[Br],
                                                  const Map& map, float scale, const Mask& mask) {
-  // TODO(6.4) Fragment (r, n) has the 16 keys from first_key + 16 r on and the 16 queries from first_query + 16 n on.
-  // Fetch what the queries of its elements bring, make P and dS of it, and store both, rounded (about 16 lines).
+  // TODO(6.4) Fragment (r, n) starts at key first_key + 16 r and query first_query + 16 n. Read LSE and D of each
+  // element's query, form P and dS with the mask if needed, and store both, rounded (about 16 lines).
   // BEGIN 6.4
   WORKBOOK_TODO(6.4);
   // END 6.4
 }
 
-/// dS of 32 queries and 32 keys, rounded, to smem.dS, where a row is a query. S and dP, (32, 32), are used up. The
-/// queries begin at row first_query of the Q tile, the keys at row first_key of the K/V tile. row[r] is what the
-/// queries of a fragment's elements bring, 16 r further down.
+/// Stores dS of 32 queries and 32 keys, rounded, in smem.dS: a row is a query. S and dP, (32, 32), are overwritten. The
+/// queries start at row first_query of the Q tile, the keys at row first_key of the K/V tile. row[r][e] holds LSE and D
+/// of the query of element e in the fragments (r, 0) and (r, 1).
 template <class Shared>
 __device__ __forceinline__ void dS_of_queries(Shared& smem, Accumulator (&S)[2][2], Accumulator (&dP)[2][2],
                                               int first_query, int first_key, const QueryRow (&row)[2][elements],
                                               float scale, const Mask& mask) {
-  // TODO(6.5) The same with the roles exchanged: fragment (r, n) has the 16 queries from first_query + 16 r on and the
-  // 16 keys from first_key + 16 n on. Only dS is needed. For a mask, learn_map(smem.index) says which query and which
-  // key an element is (about 15 lines).
+  // TODO(6.5) As 6.4 with rows and columns exchanged: fragment (r, n) starts at query first_query + 16 r and key
+  // first_key + 16 n. Store only dS. If a mask is needed, make_map(smem.index) gives each element's query (row) and key
+  // (column) (about 15 lines).
   // BEGIN 6.5
   WORKBOOK_TODO(6.5);
   // END 6.5

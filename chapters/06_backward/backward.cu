@@ -1,13 +1,13 @@
-// Chapter 6, the recomputing backward: simple_backward.cu for every d, and fast.
+// Chapter 6, the recomputing backward: simple_backward.cu, optimized and for every d.
 //
 // What changes, step by step:
-// - Several warps share a thread block, and with it the blocks that pass by; there is a place for two of those, so that
-//   the next one is copied while one is used.
-// - Only pairs of blocks are computed in which some query sees some key, and only those that need it are masked.
-// - For d = 128 the gradients of 32 keys would fill the registers of a warp: two warps form a team, and halve them.
-// - Where dQ_sum is given, dQ is added up by atomics as well (dQ_sum.hpp).
+// - The streamed tile has two buffers, so that the next tile is copied while the current one is used.
+// - Tiles in which all (query, key) pairs are masked are skipped. Tiles in which none is masked skip the mask.
+// - Several warps share a thread block, and with it the streamed tiles.
+// - For d = 128 the gradients of 32 keys would fill the registers of a warp. So two warps form a team and halve them.
+// - With `fused` the dK and dV kernel also adds to dQ by atomics (dQ_sum.hpp).
 //
-// Source: Dao 2023, section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and warps.
+// Source: Dao 2023, section 3.1.2, Algorithm 2; section 3.2 for the division among thread blocks and warps.
 // Test it: ./workbook test 6
 #include "backward.hpp"
 
@@ -20,15 +20,15 @@
 #include "dQ_sum.hpp"
 #include "fragments.hpp"
 #include "layout.hpp"
-#include "rows_that_pass.hpp"
+#include "streamed_rows.hpp"
 
 namespace ch06 {
 namespace {
 
 using workbook::cuda::dynamic_shared, workbook::cuda::note;
 
-/// dK and dV, a thread block for each K/V tile; the first ones, which the most queries see, go first. Where `fused`
-/// is true, its part of dQ as well.
+/// dK and dV, one thread block per K/V tile. With the causal mask the first tiles have the most work, so they start
+/// first. If `fused`, the kernel also adds this K/V tile's contribution to dQ.
 template <class T, bool fused, class Gradient>
 __global__ void __launch_bounds__(T::threads, T::blocks)
     key_gradients(const Element* __restrict__ Q,      // (heads, Nq, d)
@@ -41,45 +41,47 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
                   float* dQ_sum,                      // (heads, Nq rounded up to 16, d), in fragments; if fused
                   std::int64_t Nq, std::int64_t Nk, float scale, bool causal) {
   auto& smem = dynamic_shared<KeyShared<T>>();
-  const auto [head, tile] = place_of_block((Nk + T::owned - 1) / T::owned, causal);
-  const std::int64_t first_key = tile * T::owned, K_row = head * Nk + first_key;
-  const int keys = min(std::int64_t(T::owned), Nk - first_key);
-  Passing queries = rows_that_pass<T::passing>(true, first_key, keys, Nq, Nk, causal);
-  if (fused && keys < T::owned) queries.all_until = 0;  // for dQ, dS of keys that do not exist has to be 0
+  const auto [head, tile] = tile_of_block((Nk + T::resident - 1) / T::resident, causal);
+  const std::int64_t first_key = tile * T::resident, K_row = head * Nk + first_key;
+  const int keys = min(std::int64_t(T::resident), Nk - first_key);
+  Streamed queries = streamed_rows<T::streamed>(true, first_key, keys, Nq, Nk, causal);
+  if (fused && keys < T::resident) queries.unmasked_end = 0;  // dQ also sums over keys past the end: mask them
   Q += head * Nq * T::d, dO += head * Nq * T::d, rows += head * Nq;
 
-  load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (owned, d)
-  load_tile<T::threads>(smem.V, V + K_row * T::d, keys);  // (owned, d)
+  load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (resident, d)
+  load_tile<T::threads>(smem.V, V + K_row * T::d, keys);  // (resident, d)
   load_q_tile(smem, 0, Q, dO, rows, queries.begin, Nq);
   __pipeline_commit();
   write_index<T::threads>(smem.index);
-  __syncthreads();  // the index is there
-  [[maybe_unused]] const Map map = learn_map(smem.index);
-  const int part = threadIdx.x / lanes % T::team, own = threadIdx.x / lanes / T::team * warp_rows,
+  __syncthreads();  // smem.index is visible
+  [[maybe_unused]] const Map map = make_map(smem.index);
+  const int part = threadIdx.x / lanes % T::team, warp_key = threadIdx.x / lanes / T::team * warp_rows,
             column = part * T::columns;
-  Accumulator dK_own[2][T::columns / 16], dV_own[2][T::columns / 16];  // (32, columns) per warp
-  clear(dK_own), clear(dV_own);
+  Accumulator dK_warp[2][T::columns / 16], dV_warp[2][T::columns / 16];  // (32, columns) per warp
+  clear(dK_warp), clear(dV_warp);
 
-  int stage = 0;
-  for (std::int64_t query = queries.begin; query < queries.end; query += T::passing, stage ^= 1) {
-    // TODO(6.7) Wait until this Q tile is there for all warps, and all have used the one before it. Start to copy
-    // the next one, if there is one, to the other place. Does this one need a mask? If it does, note it, and say which
-    // pairs count: without the causal mask, all whose key exists. Form this warp's Sᵀ and dPᵀ, (32, 32), and from them
-    // Pᵀ and dSᵀ. When the team has stored its own, add to this warp's columns of dV and dK (about 16 lines).
+  int buffer = 0;
+  for (std::int64_t query = queries.begin; query < queries.end; query += T::streamed, buffer ^= 1) {
+    // TODO(6.7) Wait until this Q tile is visible to all warps and all have finished with the previous one. Start
+    // copying the next Q tile, if any, into the other buffer. Decide whether this one needs a mask; if so, note it and
+    // compute its diagonal. Compute this warp's Sᵀ and dPᵀ, (32, 32), and from them Pᵀ and dSᵀ. After the team's
+    // barrier, add to this warp's columns of dV and dK (about 16 lines).
     // BEGIN 6.7
     WORKBOOK_TODO(6.7);
     // END 6.7
     if constexpr (fused) {
-      __syncthreads();  // dS of all keys is there
+      __syncthreads();  // dS of all keys is visible
       add_dQ<T::d>(smem.dS, smem.K, dQ_sum, head, query, Nq);
     }
   }
-  team_barrier<T>();  // P has been used: it makes room for what is written
-  write_gradient<T::d>(dK + (K_row + own) * T::d, keys - own, column, scale, dK_own, smem.P, own + 16 * part);
-  write_gradient<T::d>(dV + (K_row + own) * T::d, keys - own, column, 1, dV_own, smem.P, own + 16 * part);
+  team_barrier<T>();  // the team has finished with P: its memory is now scratch for the gradients
+  write_gradient<T::d>(dK + (K_row + warp_key) * T::d, keys - warp_key, column, scale, dK_warp, smem.P,
+                       warp_key + 16 * part);
+  write_gradient<T::d>(dV + (K_row + warp_key) * T::d, keys - warp_key, column, 1, dV_warp, smem.P,
+                       warp_key + 16 * part);
 }
 
-/// dQ, a thread block for each Q tile; the last ones, which see the most keys, go first.
+/// dQ, one thread block per Q tile. With the causal mask the last tiles have the most work, so they start first.
 template <class T, class Gradient>
 __global__ void __launch_bounds__(T::threads, T::blocks)
     query_gradients(const Element* __restrict__ Q,      // (heads, Nq, d)
@@ -90,61 +92,62 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
                     Gradient* __restrict__ dQ,          // (heads, Nq, d)
                     std::int64_t Nq, std::int64_t Nk, float scale, bool causal) {
   auto& smem = dynamic_shared<QueryShared<T>>();
-  const std::int64_t tiles = (Nq + T::owned - 1) / T::owned;
-  const auto [head, tile] = place_of_block(tiles, causal);
-  const std::int64_t first_query = (tiles - 1 - tile) * T::owned, Q_row = head * Nq + first_query;
-  const int queries = min(std::int64_t(T::owned), Nq - first_query);
-  const Passing keys = rows_that_pass<T::passing>(false, first_query, queries, Nq, Nk, causal);
+  const std::int64_t tiles = (Nq + T::resident - 1) / T::resident;
+  const auto [head, tile] = tile_of_block(tiles, causal);
+  const std::int64_t first_query = (tiles - 1 - tile) * T::resident, Q_row = head * Nq + first_query;
+  const int queries = min(std::int64_t(T::resident), Nq - first_query);
+  const Streamed keys = streamed_rows<T::streamed>(false, first_query, queries, Nq, Nk, causal);
   K += head * Nk * T::d, V += head * Nk * T::d;
 
-  load_tile<T::threads>(smem.Q, Q + Q_row * T::d, queries);    // (owned, d)
-  load_tile<T::threads>(smem.dO, dO + Q_row * T::d, queries);  // (owned, d)
-  load_rows(smem.rows, rows + Q_row, queries);                 // (owned)
+  load_tile<T::threads>(smem.Q, Q + Q_row * T::d, queries);    // (resident, d)
+  load_tile<T::threads>(smem.dO, dO + Q_row * T::d, queries);  // (resident, d)
+  load_rows(smem.rows, rows + Q_row, queries);                 // (resident)
   if (keys.begin < keys.end) load_kv_tile(smem, 0, K, V, keys.begin, Nk);
   __pipeline_commit();
   write_index<T::threads>(smem.index);
   __pipeline_wait_prior(0);
-  __syncthreads();  // the index and the QueryRows are there
-  [[maybe_unused]] const Map map = learn_map(smem.index);
-  const int part = threadIdx.x / lanes % T::team, own = threadIdx.x / lanes / T::team * warp_rows,
+  __syncthreads();  // smem.index and the QueryRows are visible
+  [[maybe_unused]] const Map map = make_map(smem.index);
+  const int part = threadIdx.x / lanes % T::team, warp_query = threadIdx.x / lanes / T::team * warp_rows,
             column = part * T::columns;
   QueryRow row[2][elements];
 #pragma unroll
   for (int e = 0; e < elements; ++e)
-    row[0][e] = smem.rows[own + map.row[e]], row[1][e] = smem.rows[own + 16 + map.row[e]];
-  [[maybe_unused]] const auto Q_own = left_rows<T::team == 1>(smem.Q, own),
-                              dO_own = left_rows<T::team == 1>(smem.dO, own);
-  Accumulator dQ_own[2][T::columns / 16];  // (32, columns) per warp
-  clear(dQ_own);
+    row[0][e] = smem.rows[warp_query + map.row[e]], row[1][e] = smem.rows[warp_query + 16 + map.row[e]];
+  [[maybe_unused]] const auto Q_warp = left_rows<T::team == 1>(smem.Q, warp_query),
+                              dO_warp = left_rows<T::team == 1>(smem.dO, warp_query);
+  Accumulator dQ_warp[2][T::columns / 16];  // (32, columns) per warp
+  clear(dQ_warp);
 
-  int stage = 0;
-  for (std::int64_t key = keys.begin; key < keys.end; key += T::passing, stage ^= 1) {
-    // TODO(6.8) The same with the roles exchanged: K/V tiles pass, the last of which may have fewer keys, and the
-    // left operands are Q_own and dO_own. Only dQ is added to (about 16 lines).
+  int buffer = 0;
+  for (std::int64_t key = keys.begin; key < keys.end; key += T::streamed, buffer ^= 1) {
+    // TODO(6.8) As 6.7 with the roles exchanged: K/V tiles are streamed, and the last one may be short. The left
+    // operands are Q_warp and dO_warp. Add only to dQ (about 16 lines).
     // BEGIN 6.8
     WORKBOOK_TODO(6.8);
     // END 6.8
   }
-  team_barrier<T>();  // dS has been used: it makes room for what is written
-  write_gradient<T::d>(dQ + (Q_row + own) * T::d, queries - own, column, scale, dQ_own, smem.dS, own + 16 * part);
+  team_barrier<T>();  // the team has finished with dS: its memory is now scratch for dQ
+  write_gradient<T::d>(dQ + (Q_row + warp_query) * T::d, queries - warp_query, column, scale, dQ_warp, smem.dS,
+                       warp_query + 16 * part);
 }
 
 template <class T, bool fused, class Gradient>
 void start_keys(const BackwardCall<Element, Gradient>& call, const QueryRow* rows, float* dQ_sum) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  workbook::cuda::launch(key_gradients<T, fused, Gradient>, blocks(B * H, Nk, T::owned), dim3(T::threads),
+  workbook::cuda::launch(key_gradients<T, fused, Gradient>, blocks(B * H, Nk, T::resident), dim3(T::threads),
                          sizeof(KeyShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dK, call.dV, dQ_sum, Nq, Nk,
                          call.scale, call.causal());
 }
 template <class T, class Gradient>
 void start_queries(const BackwardCall<Element, Gradient>& call, const QueryRow* rows) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  workbook::cuda::launch(query_gradients<T, Gradient>, blocks(B * H, Nq, T::owned), dim3(T::threads),
+  workbook::cuda::launch(query_gradients<T, Gradient>, blocks(B * H, Nq, T::resident), dim3(T::threads),
                          sizeof(QueryShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dQ, Nq, Nk, call.scale,
                          call.causal());
 }
 
-/// Calls work with the Plan of these sizes; false if there is none.
+/// Calls work with the Plan of these sizes. Returns false if there is none.
 template <class Work>
 bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
   return with_head_dim(d, [&](auto d) {
@@ -168,16 +171,16 @@ void start(const BackwardCall<Element, Gradient>& call, float2* rows) {
   start_queries<T>(call, rows);
 }
 
-/// The Plan of the variant with atomics: a warp for each 16 columns.
+/// The Plan of the atomic variant: one warp per 16 columns, because add_dQ divides the columns among the warps.
 template <int d>
 using AtomicPlan = Plan<d, d / 16, d == 128 ? 2 : 1>;
 
 template <class Gradient>
 void run_atomic(const BackwardCall<Element, Gradient>& call, float2* rows, float* dQ_sum) {
-  const std::int64_t heads = call.shape.B * call.shape.H, fours = dQ_sum_size(call.shape) / 4;
+  const std::int64_t heads = call.shape.B * call.shape.H, vectors = dQ_sum_size(call.shape) / 4;
   with_head_dim(call.shape.d, [&](auto d) {
     prepare_rows(call, rows);
-    workbook::cuda::launch(clear_dQ_sum, blocks(1, fours, 256), dim3(256), 0, dQ_sum, fours);
+    workbook::cuda::launch(clear_dQ_sum, blocks(1, vectors, 256), dim3(256), 0, dQ_sum, vectors);
     start_keys<AtomicPlan<d>, true>(call, rows, dQ_sum);
     workbook::cuda::launch(write_dQ<d, Gradient>, blocks(1, heads * ((call.shape.Nq + 15) / 16), 4), dim3(128), 0,
                            dQ_sum, call.dQ, heads, call.shape.Nq, call.scale);
@@ -189,8 +192,8 @@ void run_atomic(const BackwardCall<Element, Gradient>& call, float2* rows, float
 template <>
 void backward(const BackwardCall<Element>& call, float2* rows, const GradientTiles& tiles) {
   if (!with_plan(call.shape.d, tiles, [&](auto plan) { start<decltype(plan)>(call, rows); }))
-    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
-                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
+    throw std::invalid_argument("Bc, Br, warps = " + std::to_string(tiles.Bc) + ", " + std::to_string(tiles.Br) + ", " +
+                                std::to_string(tiles.warps) + " is not built");
 }
 template <>
 void backward_to_float(const BackwardCall<Element, float>& call, float2* rows) {

@@ -1,10 +1,11 @@
 // Chapter 6, the recomputing backward: dQ, dK and dV from Q, K, V, O, dO and the LSE, with memory that grows like N.
 //
-// What changes: P is not read, as in the naive backward, but computed again tile by tile where it is needed. Three
-// kernels: one number D = rowsum(dO∘O) for each query; dK and dV, one thread block for each K/V tile of keys, past
-// which the Q tiles of queries go; dQ, one thread block for each Q tile, past which the K/V tiles go. Each
-// gradient has one writer, so that the result is the same in every run.
-// What it costs: S and dP are computed in both, seven matrix products in place of five. atomic_backward() takes five.
+// What changes: P is recomputed tile by tile instead of stored as in the naive backward. There are three kernels:
+// - prepare: D = rowsum(dO∘O) of each query.
+// - dK and dV: one thread block per K/V tile, which loops over the Q tiles.
+// - dQ: one thread block per Q tile, which loops over the K/V tiles.
+// Each gradient has one writer, so the result is the same in every run.
+// What it costs: the last two kernels both compute S and dP: seven matmuls instead of five. atomic_backward() has five.
 //
 // Source: Dao 2023, section 3.1.2, Algorithm 2; Dao et al. 2022, appendix B.2 (D = rowsum(dO∘O)).
 // Test it: ./workbook test 6
@@ -20,46 +21,46 @@ namespace ch06 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The rows that a thread block owns, those of a block that passes by, and the warps, that there are kernels for; the
-/// first that fits is taken. Shared memory for d = 64: 76 KB the first, 48 KB the fourth. For d = 128: 174 KB the
-/// second, 122 KB the third, 96 KB the fifth. The last is as small as can be, for very many heads on the simulator, and
-/// a step of `bench --steps`.
+/// The sizes that kernels are compiled for: rows of the resident tile, rows of a streamed tile, warps. (The fields are
+/// called Bc and Br, which are these sizes in the dK and dV kernel; in the dQ kernel the roles are exchanged.) The
+/// first entry that fits is used. Shared memory for d = 64: 76 KB for the first, 48 KB for the fourth. For d = 128: 174
+/// KB for the second, 122 KB for the third, 96 KB for the fifth. The last entry is the smallest possible, for a large
+/// number of heads on the simulator and for a step of `bench --steps`.
 inline constexpr GradientTiles built[] = {{128, 32, 4}, {128, 64, 8}, {64, 64, 4},
                                           {64, 32, 2},  {32, 64, 2},  {32, 32, 1}};
 
-/// Fills `rows`, scratch (B, H, Nq), with what each query brings: LSE·log2(e), or +inf for a fully masked row, and
-/// D = rowsum(dO∘O). The other functions call it. As all of them it is there for half, and in chapter 7 for bf16, with
-/// gradients of that type or in float.
+/// Fills `rows`, scratch (B, H, Nq), with LSE and D of each query: LSE·log2(e), or +inf for a fully masked row, and
+/// D = rowsum(dO∘O). The functions below call it. Like them it is instantiated for half, and in chapter 7 for bf16,
+/// with gradients of the same type or in float.
 template <class Element, class Gradient>
 void prepare_rows(const BackwardCall<Element, Gradient>& call, float2* rows);
 
-/// dQ, dK and dV for every head, in three kernels. d is 32, 64 or 128. std::invalid_argument for sizes that are not
-/// built.
+/// dQ, dK and dV for every head, in three kernels. d is 32, 64 or 128. Throws std::invalid_argument for sizes that are
+/// not in `built`.
 template <class Element>
 void backward(const BackwardCall<Element>& call, float2* rows, const GradientTiles& tiles);
 
-/// The same with gradients in float, which tests compare: with the smallest tiles of each d, whatever the device.
+/// The same with gradients in float, for tests. Uses the smallest tiles for each d, on every device.
 template <class Element>
 void backward_to_float(const BackwardCall<Element, float>& call, float2* rows);
 
-/// Bytes of shared memory that a thread block takes; 0: there is no kernel of these sizes.
+/// Bytes of shared memory per thread block; 0 if there is no kernel of these sizes.
 template <class Element>
 std::size_t shared_bytes(int d, const GradientTiles& tiles);
 
-/// The same gradients with five matrix products, as FlashAttention-2 has them: the kernel that forms dS for dK also
-/// multiplies dQ += dS K. But every K/V tile has a part of each dQ, and the thread blocks run at the same time: the
-/// parts meet in device memory, by atomic additions in fp32 to dQ_sum, scratch of dQ_sum_size() floats. That is 4 bytes
-/// for every element of dQ, and traffic that grows with the number of K/V tiles; and since the additions come in
-/// any order, two runs differ in the last bits of dQ.
+/// The same gradients with five matmuls, as in FlashAttention-2: the dK and dV kernel also computes dQ += dS K. Every
+/// K/V tile contributes to each dQ, and the thread blocks run concurrently. So they add to dQ_sum in device memory,
+/// scratch of dQ_sum_size() floats, by atomic additions in fp32. This takes 4 bytes per element of dQ and traffic that
+/// grows with the number of K/V tiles. The order of the additions varies, so two runs differ in the last bits of dQ.
 ///
 /// Source: Dao 2023, Algorithm 2 and section 3.2 ("we use atomic adds to communicate between different thread blocks").
 template <class Element, class Gradient>
 void atomic_backward(const BackwardCall<Element, Gradient>& call, float2* rows, float* dQ_sum);
 
-/// Its sizes for d = 32, 64 and 128.
+/// The atomic variant's sizes for d = 32, 64 and 128.
 inline constexpr GradientTiles atomic_built[] = {{64, 32, 2}, {128, 32, 4}, {128, 64, 8}};
 
-/// dQ's elements, with Nq rounded up to 16.
+/// The number of elements of dQ with Nq rounded up to a multiple of 16.
 inline std::int64_t dQ_sum_size(const workbook::Shape& shape) {
   return shape.B * shape.H * ((shape.Nq + 15) / 16 * 16) * shape.d;
 }

@@ -1,4 +1,4 @@
-// Chapter 6, the naive backward: the formulas for one head, and the given function that takes them for every head.
+// Chapter 6, the naive backward: the formulas for one head, and the given function that applies them to every head.
 //
 // Source: Dao 2023, section 3.1.2; Dao et al. 2022, appendix B.2.
 // Test it: ./workbook test 6
@@ -17,8 +17,8 @@ namespace ch06 {
 
 void head_gradients(const Head& head) {
   const auto& [Q, K, V, O, dO, lse, P, dS, dQ, dK, dV, scale, causal] = head;
-  // TODO(6.1) Row by row of P: D, then P and dP for each key, and dS from them. Then the three products: dV and dK sum
-  // over the queries, dQ over the keys (about 33 lines).
+  // TODO(6.1) For each row of P: D, then P, dP and dS of each key. Then the three matmuls: dV and dK sum over the
+  // queries, dQ sums over the keys (about 33 lines).
   // BEGIN 6.1
   WORKBOOK_TODO(6.1);
   // END 6.1
@@ -26,9 +26,9 @@ void head_gradients(const Head& head) {
 
 namespace {
 
-/// Refuses a call whose P and dS do not fit the free memory.
-void ask_for_memory(const workbook::Shape& shape) {
-  // In double, since a product of sizes may exceed 64 bits.
+/// Throws Refused if P and dS do not fit in the free memory.
+void check_memory(const workbook::Shape& shape) {
+  // In double, because the number of elements may exceed 64 bits.
   const double scores = double(shape.B) * double(shape.H) * double(shape.Nq) * double(shape.Nk);
   const double needed = 2 * scores * sizeof(float);
   const double available = double(workbook::cuda::available_memory());
@@ -37,8 +37,8 @@ void ask_for_memory(const workbook::Shape& shape) {
   const double GiB = 1 << 30;
   char message[256];
   std::snprintf(message, sizeof message,
-                "P and dS would take %.1f GiB, and %.1f GiB are free. The naive backward keeps O(Nq·Nk) a head; the "
-                "kernels of chapter 6 compute the same in memory that grows like N",
+                "P and dS would take %.1f GiB, and %.1f GiB are free. The naive backward stores O(Nq·Nk) per head; "
+                "the kernels of chapter 6 compute the same with memory that grows like N",
                 needed / GiB, available / GiB);
   throw workbook::cuda::Refused(message);
 }
@@ -46,25 +46,25 @@ void ask_for_memory(const workbook::Shape& shape) {
 }  // namespace
 
 void naive_backward(const workbook::GradientCall& call) {
-  ask_for_memory(call.shape);
+  check_memory(call.shape);
   const std::int64_t heads = call.shape.B * call.shape.H, Nq = call.shape.Nq, Nk = call.shape.Nk, d = call.shape.d;
-  constexpr float unset = std::numeric_limits<float>::quiet_NaN();  // what nobody fills shows
+  constexpr float unset = std::numeric_limits<float>::quiet_NaN();  // makes elements that are never set visible
   std::vector<float> P_values(std::size_t(heads * Nq * Nk), unset), dS_values(P_values.size(), unset);
   const std::span<float> P_all(P_values), dS_all(dS_values);
   for (std::int64_t n = 0; n < heads; ++n) {
-    const auto of_queries = [&](const char* name, auto all) { return workbook::head(name, all, 0, n, heads, Nq, d); };
-    const auto of_keys = [&](const char* name, auto all) { return workbook::head(name, all, 0, n, heads, Nk, d); };
-    head_gradients({.Q = of_queries("Q", call.Q),
-                    .K = of_keys("K", call.K),
-                    .V = of_keys("V", call.V),
-                    .O = of_queries("O", call.O),
-                    .dO = of_queries("dO", call.dO),
+    const auto query_rows = [&](const char* name, auto all) { return workbook::head(name, all, 0, n, heads, Nq, d); };
+    const auto key_rows = [&](const char* name, auto all) { return workbook::head(name, all, 0, n, heads, Nk, d); };
+    head_gradients({.Q = query_rows("Q", call.Q),
+                    .K = key_rows("K", call.K),
+                    .V = key_rows("V", call.V),
+                    .O = query_rows("O", call.O),
+                    .dO = query_rows("dO", call.dO),
                     .lse = call.lse.subspan(n * Nq, Nq),
                     .P = workbook::head("P", P_all, 0, n, heads, Nq, Nk),
                     .dS = workbook::head("dS", dS_all, 0, n, heads, Nq, Nk),
-                    .dQ = of_queries("dQ", call.dQ),
-                    .dK = of_keys("dK", call.dK),
-                    .dV = of_keys("dV", call.dV),
+                    .dQ = query_rows("dQ", call.dQ),
+                    .dK = key_rows("dK", call.dK),
+                    .dV = key_rows("dV", call.dV),
                     .scale = call.scale,
                     .causal = call.causal()});
   }

@@ -1,6 +1,6 @@
-// Chapter 6: what each query brings to the backward pass, once for all kernels that need it.
+// Chapter 6, preprocessing: LSE and D of each query, computed once for all kernels that need them.
 //
-// Source: Dao et al. 2022, appendix B.2: the softmax's backward needs only D = rowsum(dO∘O) of all of its row.
+// Source: Dao et al. 2022, appendix B.2: of a whole row, the softmax's backward needs only D = rowsum(dO∘O).
 // Test it: ./workbook test 6.2
 #include <cstdint>
 
@@ -12,20 +12,20 @@ namespace {
 
 constexpr int prepare_threads = 128;
 
-/// One QueryRow for each of `count` queries: d / 8 neighbouring lanes a query.
+/// Computes one QueryRow for each of `count` queries; d / 8 adjacent lanes share a query.
 template <int d>
 __global__ void prepare(const Element* __restrict__ O,   // (count, d)
                         const Element* __restrict__ dO,  // (count, d)
                         const float* __restrict__ lse,   // (count), natural logarithm, -inf in a fully masked row
                         QueryRow* __restrict__ rows,     // (count)
                         std::int64_t count) {
-  constexpr int per_query = d / 8, of_block = prepare_threads / per_query;  // queries of a thread block
+  constexpr int per_query = d / 8, of_block = prepare_threads / per_query;  // queries per thread block
   const std::int64_t first = std::int64_t(blockIdx.x) * of_block;
   const int queries = min(std::int64_t(of_block), count - first);
-  O += first * d, dO += first * d, lse += first, rows += first;  // from here on they are the thread block's own
-  // TODO(6.2) D = rowsum(dO∘O): a lane takes 16 bytes of each, four Pairs, reads them by Convert<Element>::to_floats
-  // and sums in fp32; the lanes of a query add up by shuffles. One of them stores LSE·log2(e), or +inf where the LSE is
-  // -inf, and D (about 15 lines).
+  O += first * d, dO += first * d, lse += first, rows += first;  // now at this thread block's first query
+  // TODO(6.2) D = rowsum(dO∘O). Each lane loads 16 bytes of O and of dO, converts the four Pairs of each to floats and
+  // sums eight terms in fp32; shuffles add the sums of a query's lanes. One lane stores the QueryRow: LSE·log2(e),
+  // or +inf if the LSE is -inf, and D (about 15 lines).
   // BEGIN 6.2
   WORKBOOK_TODO(6.2);
   // END 6.2

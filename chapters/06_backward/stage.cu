@@ -1,6 +1,6 @@
-// Chapter 6's kernels as a stage, given: what they are built for, the memory that they need, and how to start them; two
-// variants, ./workbook trace 6 --set simple=1 for the first kernels of the chapter and --set atomic=1 for those that
-// add dQ by atomics; and the naive backward, which runs on the CPU.
+// Chapter 6, given: the kernels as a stage, with their sizes, extra memory and launch functions. There are two
+// variants: simple_backward.cu (./workbook trace 6 --set simple=1) and the one that adds to dQ by atomics (--set
+// atomic=1). The naive backward is a stage on the CPU.
 #include "common/cuda/stage.hpp"
 
 #include "backward.hpp"
@@ -29,7 +29,7 @@ void start_atomic(const BackwardCall<half, Gradient>& call, const GradientTiles&
   atomic_backward(call, extra.array<float2>("rows"), extra.array<float>("dQ_sum"));
 }
 
-/// Its sizes are some of the chapter's.
+/// The atomic variant's sizes are a subset of `built`: one warp per 16 columns.
 std::size_t atomic_shared_bytes(int d, const GradientTiles& tiles) {
   return tiles.warps == d / 16 ? shared_bytes<half>(d, tiles) : 0;
 }

@@ -1,4 +1,4 @@
-// Chapter 7, the bf16 path: what the kernels of chapters 5 and 6 need to know of bf16, and those kernels with it.
+// Chapter 7, the bf16 path: the bf16 conversions, and the kernels of chapters 5 and 6 compiled with them.
 //
 // Source: Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training", section 3.
 // Test it: ./workbook test 7.2
@@ -10,16 +10,15 @@
 #include "common/cuda/convert.hpp"
 #include "common/cuda/kernel.hpp"
 
-/// What the kernels of chapters 5 and 6 need to know of bf16, and all that they ask of an element type.
+/// The conversions of bf16: everything that the kernels of chapters 5 and 6 need from an element type.
 template <>
 struct workbook::cuda::Convert<__nv_bfloat16> {
   using Pair = __nv_bfloat162;
 
-  // TODO(7.2) Three functions that CUDA has as well: the bf16 nearest to a float, ties to even; the same for two
-  // floats, `low` at the lower address; and two floats from a pair. And one that it has not: of the two bf16 around x,
-  // the upper one (in size) with a probability as x is near to it. The low 16 bits of `random` decide: it is taken for
-  // as many of their 65536 values as the distance from the lower one has 65536ths of a step. What is infinite or NaN
-  // stays so (about 8 lines).
+  // TODO(7.2) Three functions that CUDA has too: round a float to nearest even; the same for two floats, `low` at the
+  // lower address; convert a pair to two floats. And stochastic rounding: if truncation discards k/65536 of a step,
+  // round away from zero for k of the 65536 values of the low 16 bits of `random`, else truncate. Infinity and NaN do
+  // not change (about 8 lines).
   // BEGIN 7.2
   static __device__ __nv_bfloat16 rounded(float x) {
     WORKBOOK_TODO(7.2);
@@ -30,7 +29,7 @@ struct workbook::cuda::Convert<__nv_bfloat16> {
   static __device__ float2 to_floats(__nv_bfloat162 pair) {
     WORKBOOK_TODO(7.2);
   }
-  static __device__ __nv_bfloat16 rounded_by_chance(float x, std::uint32_t random) {
+  static __device__ __nv_bfloat16 rounded_stochastically(float x, std::uint32_t random) {
     WORKBOOK_TODO(7.2);
   }
   // END 7.2
@@ -39,7 +38,7 @@ struct workbook::cuda::Convert<__nv_bfloat16> {
   static __device__ half bits_as_half(__nv_bfloat16 x) { return __ushort_as_half(__bfloat16_as_ushort(x)); }
 };
 
-// The kernels of chapters 5 and 6 once more, with bf16 for their element type.
+// The kernels of chapters 5 and 6 again, with bf16 as their element type.
 #include "05_causal/causal.cu"
 #include "06_backward/backward.cu"
 #include "06_backward/prepare_rows.cu"
@@ -49,7 +48,7 @@ namespace {
 
 using Bf16 = workbook::cuda::Convert<__nv_bfloat16>;
 
-/// Two elements a thread, then the last one of an odd number.
+/// A grid-stride loop over pairs. The kernels below convert an odd last element separately.
 template <class From, class To, class Convert>
 __device__ void cast_pairs(const From* __restrict__ x, To* __restrict__ y, std::int64_t pairs, const Convert& convert) {
   for (std::int64_t i = blockIdx.x * std::int64_t(blockDim.x) + threadIdx.x; i < pairs;
@@ -74,13 +73,13 @@ __global__ void to_float_kernel(const __nv_bfloat16* __restrict__ x,  // (n)
     y[n - 1] = Bf16::to_floats(__nv_bfloat162(x[n - 1], x[n - 1])).x;
 }
 
-__global__ void to_bf16_by_chance_kernel(const float* __restrict__ x,               // (n)
-                                         const std::uint32_t* __restrict__ random,  // (n)
-                                         __nv_bfloat16* __restrict__ y,             // (n)
-                                         std::int64_t n) {
+__global__ void to_bf16_stochastic_kernel(const float* __restrict__ x,               // (n)
+                                          const std::uint32_t* __restrict__ random,  // (n)
+                                          __nv_bfloat16* __restrict__ y,             // (n)
+                                          std::int64_t n) {
   for (std::int64_t i = blockIdx.x * std::int64_t(blockDim.x) + threadIdx.x; i < n;
        i += gridDim.x * std::int64_t(blockDim.x))
-    y[i] = Bf16::rounded_by_chance(x[i], random[i]);
+    y[i] = Bf16::rounded_stochastically(x[i], random[i]);
 }
 
 dim3 cast_grid(std::int64_t n) {
@@ -96,8 +95,8 @@ void cast(const __nv_bfloat16* x, float* y, std::int64_t n) {
   workbook::cuda::launch(to_float_kernel, cast_grid(n), dim3(256), 0, x, y, n);
 }
 
-void cast_by_chance(const float* x, const std::uint32_t* random, __nv_bfloat16* y, std::int64_t n) {
-  workbook::cuda::launch(to_bf16_by_chance_kernel, cast_grid(2 * n), dim3(256), 0, x, random, y, n);
+void cast_stochastically(const float* x, const std::uint32_t* random, __nv_bfloat16* y, std::int64_t n) {
+  workbook::cuda::launch(to_bf16_stochastic_kernel, cast_grid(2 * n), dim3(256), 0, x, random, y, n);
 }
 
 }  // namespace ch07

@@ -13,8 +13,8 @@
 
 namespace ch07 {
 
-// TODO(7.1) decode: the three fields of a code, and what they stand for. encode: the sign; NaN; the number as a whole
-// count of the format's steps, rounded; the code of that count; and numbers that are too large (about 36 lines).
+// TODO(7.1) decode: extract the three fields, compute the value. encode: the sign; NaN; the number of the format's
+// steps, rounded to an integer; the code of that number; overflow (about 36 lines).
 // BEGIN 7.1
 float decode(std::uint32_t code, const Format& format) {
   WORKBOOK_TODO(7.1);

@@ -1,4 +1,4 @@
-// Chapter 7, loss scaling: one step with a scale, and a scale that adapts itself.
+// Chapter 7, loss scaling: one step with a scaled loss, and a dynamic scale.
 //
 // Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2; PyTorch, torch.amp.GradScaler and
 // aten/src/ATen/native/cuda/AmpKernels.cu.
@@ -18,8 +18,8 @@
 namespace ch07 {
 
 bool scaled_step(float scale, std::int64_t weights, const Backward& backward, const Optimiser& optimiser) {
-  // TODO(7.3) The gradients of scale·loss, in fp16; unscaled, in fp32; all finite? Only then the optimiser (about 10
-  // lines).
+  // TODO(7.3) Compute the gradients of scale·loss in fp16; unscale them in fp32; if all are finite, call the optimiser
+  // (about 10 lines).
   // BEGIN 7.3
   WORKBOOK_TODO(7.3);
   // END 7.3
@@ -37,9 +37,8 @@ DynamicScaler::DynamicScaler(const ScalerOptions& options) : options_(options), 
 }
 
 void DynamicScaler::update(bool found_non_finite) {
-  // TODO(7.4) A bad step: a smaller scale, and counting starts again. A good one: count it; after growth_interval of
-  // them in a row a larger scale, and counting starts again. The scale stays finite and at 2^-126 or above (about 10
-  // lines).
+  // TODO(7.4) Skipped step: reduce the scale, reset the count. Good step: increment the count; after growth_interval
+  // good steps in a row, increase the scale and reset the count. Keep the scale finite and >= 2^-126 (about 10 lines).
   // BEGIN 7.4
   WORKBOOK_TODO(7.4);
   // END 7.4

@@ -1,4 +1,4 @@
-// Chapter 7, master weights: a step of the optimiser in fp32, and the cast to fp16, in one kernel.
+// Chapter 7, master weights: one step of the optimiser in fp32, and the cast to fp16, in one kernel.
 //
 // Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.1.
 // Test it: ./workbook test 7.6
@@ -11,8 +11,8 @@
 namespace ch07 {
 namespace {
 
-/// momentum = decay·momentum + gradients, master = master - rate·momentum, weights = master in fp16; nothing at all if
-/// the flag is set. Any number of threads.
+/// momentum = decay·momentum + gradients, master = master - rate·momentum, weights = master in fp16. If the flag is
+/// set, nothing changes. Any number of threads.
 __global__ void update_kernel(float* __restrict__ master,           // (n)
                               float* __restrict__ momentum,         // (n)
                               half* __restrict__ weights,           // (n)
@@ -20,11 +20,12 @@ __global__ void update_kernel(float* __restrict__ master,           // (n)
                               std::int64_t n, float rate, float decay,
                               const int* __restrict__ found_non_finite) {  // (1)
   // TODO(7.6) The whole kernel, in one pass (about 24 lines):
-  //   if a gradient was not finite, leave all as it is
-  //   for each group of four neighbours of this thread, one access of 16 bytes for each array, of 8 for the fp16 copy:
+  //   if a gradient was not finite, change nothing
+  //   for each group of four adjacent weights, with one 16-byte access per fp32 array and one 8-byte store for the
+  //   copy:
   //     the new momentum from the old one and the gradient; the new master weight from the old one and the momentum
   //     the fp16 copy, from the new master weight
-  //   the same for the n % 4 weights that are left
+  //   the same for the n % 4 weights of the tail
   // BEGIN 7.6
   WORKBOOK_TODO(7.6);
   // END 7.6

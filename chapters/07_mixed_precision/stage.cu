@@ -1,4 +1,4 @@
-// The kernels of chapters 5 and 6 on bf16 as stages, given: what they are built for, and how to start them.
+// The bf16 kernels of chapters 5 and 6 as stages (given): their configurations and launches.
 #include <numbers>
 
 #include "05_causal/causal.hpp"

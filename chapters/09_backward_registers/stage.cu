@@ -1,6 +1,6 @@
-// Chapter 9's kernels as stages, given: what they are built for, the memory that they need, and how to start them; a
-// variant, ./workbook trace 9 --set deterministic=1, in which the additions to dQ come by turns. The first stage is the
-// chapter's; the second is the same for bf16, and its operation is "backward_bfloat16".
+// Chapter 9's kernels as stages, given: the sizes that they are built for, the memory that they need, and their launch.
+// The variant deterministic=1 (./workbook trace 9 --set deterministic=1) adds to dQ in a fixed order. The first stage
+// is the chapter's; the second is the same for bf16, and its operation is "backward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "backward_registers.hpp"
@@ -10,23 +10,24 @@ namespace {
 
 using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::scratch, workbook::cuda::Stage;
 
-template <class Element, bool in_turns = false>
+template <class Element, bool deterministic = false>
 BackwardStage<Element> stage_for() {
   BackwardStage<Element> stage{
       .head_dims = {32, 64, 128},
       .tiles = built,
       .shared_bytes = shared_bytes<Element>,
       .compute = 80,  // mma.m16n8k16 and cp.async
-      .extra = {scratch<float2>("rows", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
+      .extra = {scratch<float2>("row_stats", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
-            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
-            backward(call, nullptr, {extra.array<float2>("rows"), extra.array<float>("dQ_sum"), turns}, tiles);
+            int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
+            backward(call, nullptr, {extra.array<float2>("row_stats"), extra.array<float>("dQ_sum"), semaphores},
+                     tiles);
           },
   };
-  if (in_turns) {
-    stage.tiles = built_with_turns;
-    stage.extra.push_back(scratch<int>("turns", turn_count));
+  if (deterministic) {
+    stage.tiles = built_deterministic;
+    stage.extra.push_back(scratch<int>("semaphores", semaphore_count));
   }
   return stage;
 }

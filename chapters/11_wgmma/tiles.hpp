@@ -1,5 +1,5 @@
-// Chapter 11: where the matrices of a product by four warps lie. In shared memory: tiles as TMA writes them
-// and as wgmma is told of them. In registers: which thread holds which element of D.
+// Chapter 11: the layout of wgmma's matrices. In shared memory: tiles as TMA writes them, and the descriptors by which
+// wgmma reads them. In registers: which thread holds which element of D.
 //
 // Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Register Fragments", "Shared Memory Matrix
 // Layout", "Matrix Descriptor".
@@ -14,56 +14,56 @@ namespace {
 
 using workbook::cuda::Fragment, workbook::cuda::Swizzle, workbook::cuda::wgmma_matrix, workbook::cuda::WgmmaMatrix;
 
-/// A tile (rows, d) in shared memory, of 16-bit elements. A row of 64 of them is 128 bytes, as long as the swizzle
-/// allows. So a tile for d = 128 is two sections, one behind the other: columns 0 to 63 of all rows, then the rest.
-/// Eight rows, 1024 bytes, are a pattern: the 16 bytes of chunk c of row r lie at chunk c ^ r % 8. Tiles begin at
-/// multiples of 1024 bytes, since TMA and the tensor cores both take r % 8 from the address.
+/// A tile (rows, d) of 16-bit elements in shared memory. A row of 64 elements has 128 bytes, the longest row that the
+/// swizzle allows. A tile for d = 128 is therefore two sections: columns 0 to 63 of all rows, then columns 64 to 127.
+/// Eight rows, 1024 bytes, form one swizzle pattern: chunk c (16 bytes) of row r is stored at chunk c ^ r % 8. Tiles
+/// start at multiples of 1024 bytes, because TMA and the tensor cores both take r % 8 from the address.
 template <class Element, int d, int rows>
 using Tile = Element[d / 64][rows][64];
 constexpr int pattern_bytes = 1024;
 
-/// A tensor (heads, N, d) for TMA: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
-/// layout of a Tile. Beyond N there are zeros, not the next head.
+/// The tensor map of a tensor (heads, N, d), viewed as (heads, d / 64, N, 64). A box is (1, d / 64, rows, 64), the
+/// layout of a Tile. Rows past N are filled with zeros, not with the next head.
 template <int d, class Element>
-workbook::cuda::TensorMap map_of(const Element* tensor, std::int64_t heads, std::int64_t N, int rows) {
+workbook::cuda::TensorMap make_tensor_map(const Element* tensor, std::int64_t heads, std::int64_t N, int rows) {
   return workbook::cuda::tensor_map(tensor, {64, std::uint64_t(N), d / 64, std::uint64_t(heads)},
                                     {2 * d, 2 * 64, std::uint64_t(N) * d * 2}, {64, std::uint32_t(rows), d / 64, 1},
                                     Swizzle::bytes_128);
 }
 
-/// Where an element lies in its matrix.
-struct Place {
+/// The coordinates of an element in its matrix.
+struct Coordinates {
   int row, column;
 };
 
-// wgmma computes D (64, n) += A (64, 16) B (16, n). It takes a matrix in shared memory by a descriptor: where it
-// begins, how it is swizzled, and two distances. `stride` is from eight rows to the next eight, `leading` from one
-// section of 64 columns to the next.
+// wgmma computes D (64, n) += A (64, 16) B (16, n). It reads a matrix in shared memory through a descriptor: the start
+// address, the swizzle mode and two strides. `stride` is the distance from one group of eight rows to the next,
+// `leading` the distance from one section to the next.
 //
-// K-major: the 16 elements that are multiplied with each other are side by side. A is columns 16c to 16c + 15 of Q's
-// tile, B those of K's. The next 16 columns begin 32 bytes further in the same rows, until the section ends; a product
-// stays within one section, so `leading` is not used.
+// K-major: the elements that are summed over are contiguous. A is columns 16c to 16c + 15 of the Q tile, B the same
+// columns of the K tile. Within a section, the next 16 columns start 32 bytes further on. One wgmma stays within one
+// section, so `leading` is not used:
 //   wgmma_matrix(tile, 0, pattern_bytes, Swizzle::bytes_128)
-// MN-major: they are one below the other, as in B = V. A product takes all sections, and the next 16 rows begin 16 rows
-// further.
+// MN-major: the elements that are summed over are in consecutive rows, as in B = V. One wgmma reads all sections, and
+// the next 16 keys start 16 rows further on:
 //   wgmma_matrix(tile, bytes of a section, pattern_bytes, Swizzle::bytes_128)
-// Both begin where the array `tile` begins. A WgmmaMatrix + n begins n bytes further.
+// Both descriptors start where the array `tile` starts. A WgmmaMatrix + n starts n bytes further on.
 //
-// Of D (64, n) warp w of the four has rows 16w to 16w + 15; there a lane holds of each 8 columns four elements, as in
-// chapter 8's D.
+// Warp w of the warp group holds rows 16w to 16w + 15 of D (64, n). Within these rows, each lane holds four elements of
+// every 8 columns, laid out as chapter 8's D.
 //
-// TODO(11.1) The columns 16c to 16c + 15 of a tile, K-major; the rows 16j to 16j + 15, MN-major; row and column of
-// element e of thread number `thread` of the four warps (about 7 lines).
+// TODO(11.1) The K-major descriptor of columns 16c to 16c + 15 of a tile; the MN-major descriptor of rows 16j to
+// 16j + 15; the coordinates of element e of thread `thread` of the warp group (about 7 lines).
 // BEGIN 11.1
 template <class Element, int sections, int rows>
-__device__ __forceinline__ WgmmaMatrix sixteen_columns(const Element (&tile)[sections][rows][64], int c) {
+__device__ __forceinline__ WgmmaMatrix K_major_descriptor(const Element (&tile)[sections][rows][64], int c) {
   WORKBOOK_TODO(11.1);
 }
 template <class Element, int sections, int rows>
-__device__ __forceinline__ WgmmaMatrix sixteen_rows(const Element (&tile)[sections][rows][64], int j) {
+__device__ __forceinline__ WgmmaMatrix MN_major_descriptor(const Element (&tile)[sections][rows][64], int j) {
   WORKBOOK_TODO(11.1);
 }
-__device__ inline Place place_in_D(int thread, int e) {
+__device__ inline Coordinates coordinates_in_D(int thread, int e) {
   WORKBOOK_TODO(11.1);
 }
 // END 11.1

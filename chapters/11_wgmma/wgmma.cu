@@ -1,5 +1,5 @@
-// Chapter 11, wgmma: a consumer's loop in the order of the algorithm and with overlap, the kernel, and the launch.
-// wgmma_bf16.cu compiles this file once more, for bf16.
+// Chapter 11, wgmma: a consumer's main loop, in order and overlapped; the kernel; and the launch. wgmma_bf16.cu
+// compiles this file again for bf16.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), Algorithm 1 (consume_in_order) and Algorithm 2 (consume_overlapped).
 // Test it: ./workbook test 11
@@ -24,71 +24,74 @@ namespace {
 using Element = WORKBOOK_ELEMENT;  // half; in wgmma_bf16.cu __nv_bfloat16
 using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc;
 
-/// Algorithm 1: each product is waited for as soon as it is issued.
+/// Algorithm 1: each matmul is waited for as soon as it has been issued.
 template <class T>
-__device__ __forceinline__ void consume_in_order(Consumer<T>& own) {
-  // TODO(11.6) For each tile j, from the last to the first: S = Q K_jᵀ; softmax; P; O += P V_j. Wait for a tile before
-  // a product reads it and for the product before its registers are touched; leave a tile as soon as it has been read
-  // (about 13 lines).
+__device__ __forceinline__ void consume_in_order(Consumer<T>& consumer) {
+  // TODO(11.6) For each K/V tile j, from the last to the first: S = Q K_jᵀ; softmax; P; O += P V_j. Wait for a tile
+  // before a matmul reads it, and for a matmul before its registers are accessed. Release a tile as soon as it has been
+  // read (about 13 lines).
   // BEGIN 11.6
   WORKBOOK_TODO(11.6);
   // END 11.6
 }
 
-// Ping-pong: a consumer issues its products when it is its turn, and passes the turn on, the last one to the first.
-// Consumer i waits for its turn at barrier 1 + i, of 256 threads: its own 128, which wait there, and the 128 of the one
-// before, which arrive and go on. At first nobody has passed anything to consumer 0: the last consumer does.
+// Ping-pong schedule: the consumers issue their matmuls one after the other, in a cycle. Each consumer does so in an
+// issue window, which starts with ping_pong_wait and ends with ping_pong_pass. Consumer i waits at named barrier 1 + i.
+// 256 threads participate in it: the 128 of consumer i wait, and the 128 of the previous consumer arrive and continue.
+// No consumer precedes the first window of consumer 0, so ping_pong_start has the last consumer arrive there.
 //
-// TODO(11.8) Three functions of the consumer with this number: what it does before the first turn, at the beginning and
-// at the end of a turn (about 9 lines).
+// TODO(11.8) Three functions, called by all threads of this consumer: at the start of an issue window, at its end, and
+// once before the first window (about 9 lines).
 // BEGIN 11.8
 template <class T>
-__device__ __forceinline__ void open_turns(int number) {
+__device__ __forceinline__ void ping_pong_wait(int consumer) {
   WORKBOOK_TODO(11.8);
 }
 template <class T>
-__device__ __forceinline__ void wait_turn(int number) {
+__device__ __forceinline__ void ping_pong_pass(int consumer) {
   WORKBOOK_TODO(11.8);
 }
 template <class T>
-__device__ __forceinline__ void pass_turn(int number) {
+__device__ __forceinline__ void ping_pong_start(int consumer) {
   WORKBOOK_TODO(11.8);
 }
 // END 11.8
 
-/// Algorithm 2: S of the next tile is issued before O += P V of this one, and the softmax runs beside that.
+/// Algorithm 2 (intra-warpgroup pipelining): S of the next tile is issued before O += P V of the current tile. The
+/// softmax of the next tile overlaps with O += P V.
 template <class T>
-__device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
-  // A turn, in those steps that have turns: what is issued in it is not mixed with other consumers' products.
-  [[maybe_unused]] const auto begin_turn = [&] {
-    if constexpr (T::in_turn) wait_turn<T>(own.number);
+__device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer) {
+  // The issue window, in steps with ping-pong: no other consumer issues matmuls during it.
+  [[maybe_unused]] const auto begin_issue = [&] {
+    if constexpr (T::ping_pong) ping_pong_wait<T>(consumer.index);
   };
-  [[maybe_unused]] const auto end_turn = [&] {
-    if constexpr (T::in_turn) pass_turn<T>(own.number);
+  [[maybe_unused]] const auto end_issue = [&] {
+    if constexpr (T::ping_pong) ping_pong_pass<T>(consumer.index);
   };
-  // The block's last rows may see tiles that this consumer's 64 rows do not: it passes over them, in its turn. It waits
-  // for each of them all the same, since a parity tells a barrier's phase from the one before, not from the one before
-  // that: a consumer must not be a round ahead of the copies. For rows that do not exist one tile is enough.
-  const int seen = own.first_query < own.call.Nq ? tiles_seen<T>(own.call, own.first_query + 64) : 1;
-  for (; own.tiles > seen; --own.tiles) {
-    own.wait_K();
-    own.leave_K();
-    own.wait_V();
-    own.leave_V();
-    begin_turn();
-    end_turn();
+  // The block's last rows may see K/V tiles that this consumer's 64 rows do not see. The consumer skips these tiles,
+  // but keeps its issue windows. It still waits for each tile: a wait distinguishes a phase only from the previous one,
+  // so a consumer must not be a whole round ahead of the loads. Rows past Nq need one tile.
+  const int visible_tiles =
+      consumer.first_query < consumer.call.Nq ? visible_kv_tiles<T>(consumer.call, consumer.first_query + 64) : 1;
+  for (; consumer.kv_tiles > visible_tiles; --consumer.kv_tiles) {
+    consumer.wait_K();
+    consumer.release_K();
+    consumer.wait_V();
+    consumer.release_V();
+    begin_issue();
+    end_issue();
   }
-  // TODO(11.7) Both products in the loop are issued in one turn: S = Q K_jᵀ, and O += P V_{j+1} of the tile before. The
-  // softmax of tile j runs beside the latter. The first S and the last O += P V stand alone, the S in a turn of its
-  // own, the O in none. The wait for the next K stands before the wait for O if T::K_before_O, otherwise before the
-  // turn (about 28 lines).
+  // TODO(11.7) In the loop, one issue window contains both matmuls: S = Q K_jᵀ, and O += P V_{j+1} of the previous
+  // tile. The softmax of tile j overlaps with the latter. The first S is before the loop, in its own issue window; the
+  // last O += P V is after the loop, in none. If T::K_before_O, wait for the next K before the wait for O, otherwise
+  // before the issue window (about 28 lines).
   // BEGIN 11.7
   WORKBOOK_TODO(11.7);
   // END 11.7
 }
 
-/// A block has the producer's four warps, of which one thread works, and the consumers. There is one for each tile of
-/// queries of a head or, if blocks stay, one for each multiprocessor.
+/// A thread block has a producer warp group, of which one thread is active, and the consumer warp groups. The grid has
+/// one block per Q tile of a head or, if persistent, at most one block per SM.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     attention_kernel(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K,
@@ -96,57 +99,58 @@ __global__ void __launch_bounds__(T::threads, 1)
                      const __grid_constant__ Call call) {
   auto& smem = workbook::cuda::dynamic_shared<typename T::Shared>();
   if (threadIdx.x == 0) make_barriers<T>(smem);
-  __syncthreads();                                                      // the barriers are there
-  const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // the compiler sees: the same for the warp
+  __syncthreads();                                                      // the barriers are initialised
+  const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // warp-uniform for the compiler
   if (group == 0) {
     setmaxnreg_dec<T::producer_registers>();
     if (threadIdx.x == 0) produce_all<T>(smem, Q, K, V, call);
   } else {
     setmaxnreg_inc<T::consumer_registers>();
-    Consumer<T> own(smem, call, group - 1);
-    if constexpr (T::in_turn) open_turns<T>(own.number);
-    for (int round = 0;; ++round) {
-      mbarrier_wait_parity(smem.Q_full, round % 2);
-      __syncwarp();  // the compiler sees: no lane is elsewhere, and what follows is the same for the warp
-      const int number = T::stays ? __shfl_sync(all_lanes, threadIdx.x % 32 == 0 ? smem.number : 0, 0) : blockIdx.x;
-      if (number == call.heads * call.q_tiles) break;
-      const Work<T> work(call, number);
-      own.begin(work);
+    Consumer<T> consumer(smem, call, group - 1);
+    if constexpr (T::ping_pong) ping_pong_start<T>(consumer.index);
+    for (int iteration = 0;; ++iteration) {
+      mbarrier_wait_parity(smem.Q_full, iteration % 2);
+      __syncwarp();  // the compiler does not assume reconvergence after a wait
+      const int tile_index =
+          T::persistent ? __shfl_sync(all_lanes, threadIdx.x % 32 == 0 ? smem.tile_index : 0, 0) : blockIdx.x;
+      if (tile_index == call.heads * call.q_tiles) break;
+      const WorkTile<T> work(call, tile_index);
+      consumer.begin(work);
       if constexpr (T::overlapped)
-        consume_overlapped(own);
+        consume_overlapped(consumer);
       else
-        consume_in_order(own);
-      write_output<T>(smem.place_of_O(own.number), O, call, own.O, own.m, own.l, work.head, own.first_query,
-                      own.number);
-      if constexpr (!T::stays) break;
+        consume_in_order(consumer);
+      write_output<T>(smem.O_buffer(consumer.index), O, call, consumer.O, consumer.m, consumer.l, work.head,
+                      consumer.first_query, consumer.index);
+      if constexpr (!T::persistent) break;
     }
-    if (threadIdx.x % 128 == 0)
-      cp_async_bulk_wait_group_read<0>();  // a block's shared memory ends with its last thread
+    if (threadIdx.x % 128 == 0) cp_async_bulk_wait_group_read<0>();  // shared memory is freed when the block exits
   }
 }
 
 template <class T>
-void start(const ForwardCall<Element>& call, int* taken, int most_blocks) {
+void start(const ForwardCall<Element>& call, int* tile_counter, int max_blocks) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t heads = B * H, q_tiles = (Nq + T::Br - 1) / T::Br;
   dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
-  if constexpr (T::stays) grid.x = std::min(int(grid.x), most_blocks);
-  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)). With a scale of 0 all S·scale are 0, as with
-  // the least that is more.
+  if constexpr (T::persistent) grid.x = std::min(int(grid.x), max_blocks);
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)). If the scale is 0, the least positive float
+  // gives the same result: all S·scale are 0.
   const float scale = std::max(std::abs(call.scale) * log2_e, std::numeric_limits<float>::min());
-  const Call numbers{call.lse,         taken, int(Nq),       int(Nk),       int(heads),
-                     int(q_tiles), scale, call.causal(), call.scale < 0};
+  const Call arguments{call.lse,     tile_counter, int(Nq),       int(Nk),       int(heads),
+                       int(q_tiles), scale,        call.causal(), call.scale < 0};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
-                         map_of<T::d>(call.Q, heads, Nq, 64), map_of<T::d>(call.K, heads, Nk, T::Bc),
-                         map_of<T::d>(call.V, heads, Nk, T::Bc), map_of<T::d>(call.O, heads, Nq, 64), numbers);
+                         make_tensor_map<T::d>(call.Q, heads, Nq, 64), make_tensor_map<T::d>(call.K, heads, Nk, T::Bc),
+                         make_tensor_map<T::d>(call.V, heads, Nk, T::Bc), make_tensor_map<T::d>(call.O, heads, Nq, 64),
+                         arguments);
 }
 
-/// Calls work with the Kernel for these sizes and this step, and gives what it gives. The steps before the last one are
-/// built for fp16.
+/// Calls work with the Kernel for these sizes and this step, and returns its result. Steps before the last one are
+/// built for fp16 only.
 template <int step = std::is_same_v<Element, half> ? 1 : last_step, class Do>
-auto with_kernel(int asked, std::int64_t head_dim, const Tiles& tiles, Do work) {
+auto with_kernel(int requested_step, std::int64_t head_dim, const Tiles& tiles, Do work) {
   if constexpr (step < last_step)
-    if (asked != step) return with_kernel<step + 1>(asked, head_dim, tiles, work);
+    if (requested_step != step) return with_kernel<step + 1>(requested_step, head_dim, tiles, work);
   return workbook::cuda::with_sizes<built>(head_dim, tiles, [&](auto d, auto t) {
     if constexpr (is_built(d, {t.Br, t.Bc, t.warps}, step)) return work(Kernel<Element, d, t.Bc, t.Br / 64, step>());
     return decltype(work(Kernel<Element, 64, 128, 3, step>()))();
@@ -155,12 +159,12 @@ auto with_kernel(int asked, std::int64_t head_dim, const Tiles& tiles, Do work) 
 
 }  // namespace
 
-// E is the element type that this file is compiled for.
+// E is the element type for which this file is compiled.
 template <class E>
-void attention(const ForwardCall<E>& call, const Tiles& tiles, int step, int* taken, int most_blocks) {
+void attention(const ForwardCall<E>& call, const Tiles& tiles, int step, int* tile_counter, int max_blocks) {
   if (!is_built(call.shape.d, tiles, step))
     throw std::invalid_argument("d = " + std::to_string(call.shape.d) + " with these tiles is not built");
-  with_kernel(step, call.shape.d, tiles, [&](auto kernel) { start<decltype(kernel)>(call, taken, most_blocks); });
+  with_kernel(step, call.shape.d, tiles, [&](auto kernel) { start<decltype(kernel)>(call, tile_counter, max_blocks); });
 }
 template <class E>
 std::size_t shared_bytes(int d, const Tiles& tiles, int step) {

@@ -1,15 +1,14 @@
-// Chapter 13, the backward pass by wgmma and TMA: five products by groups of four warps, of which none waits for a
-// product that something else could run beside; for Hopper alone (sm_90a).
+// Chapter 13: the backward pass with wgmma and TMA, warp-specialised, for Hopper (sm_90a).
 //
-// What changes against chapter 9: a thread block still has a K/V tile of keys and meets the Q tiles of queries
-// that see them, and Sᵀ and dPᵀ are still computed transposed. But now, as in chapter 11, the work is divided.
-// - One thread, the producer, brings Q, dO and what each query brings, LSE and D, by TMA.
-// - Two consumers, groups of four warps, have 64 of the 128 keys each. Pᵀ and dSᵀ are operands of dV += Pᵀ dO and
-//   dK += dSᵀ Q in the registers where they were formed; dK and dV stay in registers from beginning to end.
-// - Only dQ = dS K sums over all keys. For it dS goes through shared memory, and each consumer forms half of dQ.
-// - One warp, the writer, has TMA add dQ to a sum in device memory: no thread adds anything.
-// What it costs: the sum, 4 bytes for each element of dQ, as in chapter 9, and its additions come in any order. Where
-// dQ has to be the same in every run, the writers of the K/V tiles take turns.
+// What changes from chapter 9: a thread block still keeps one K/V tile and loops over the Q tiles that attend to it,
+// and Sᵀ and dPᵀ are still computed transposed. Now, as in chapter 11, the warps have different roles.
+// - One thread, the producer, loads Q, dO, LSE and D by TMA.
+// - Two consumers, warpgroups, have 64 of the 128 keys each. Pᵀ and dSᵀ are the register operands of dV += Pᵀ dO and
+//   dK += dSᵀ Q. dK and dV stay in registers for the whole loop.
+// - Only dQ = dS K sums over all keys. dS therefore goes through shared memory, and each consumer computes half of dQ.
+// - One warp, the writer, issues TMA reductions that add dQ to a sum in device memory.
+// What it costs: 4 bytes of device memory for each element of dQ, as in chapter 9, and additions in no fixed order. In
+// deterministic mode the writers of the K/V tiles add in a fixed order, kept by semaphores.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), section 3.1 and appendix B.1; Dao 2023 (FlashAttention-2), Algorithm 2;
 // PTX ISA, "wgmma", "cp.reduce.async.bulk", "stmatrix", "setmaxnreg".
@@ -26,31 +25,31 @@ namespace ch13 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block: the first for d = 64, the
-/// second for d = 128. Four warps are the producer's and the writer's, four are a consumer.
+/// Bc, Br and the warps of a thread block: the first entry for d = 64, the second for d = 128. Of the three warpgroups,
+/// one contains the producer and the writer, and two are the consumers.
 inline constexpr GradientTiles built[] = {{128, 128, 12}, {128, 64, 12}};
-/// The steps to the chapter's kernel, each of which adds one thing to the one before:
-/// 1 wgmma, TMA, a producer and a writer; one place for Q and one for dO;
-/// 2 two places each, a ring of two stages;
-/// 3 products run beside the exponentials, beside dS and beside each other;
-/// 4 for d = 128, dV begins as soon as half of P is there.
+/// The steps to the chapter's kernel. Each adds one thing to the step before:
+/// 1 wgmma, TMA, a producer and a writer; one stage of Q and dO;
+/// 2 a second stage;
+/// 3 matmuls overlap with the exponentials, with dS and with each other;
+/// 4 for d = 128, dV starts when half of P is ready.
 inline constexpr int last_step = 4;
 
-/// Whether there is a kernel for them.
+/// Whether a kernel is built for these sizes.
 constexpr bool is_built(int d, const GradientTiles& tiles) {
   return (d == 64 && tiles == built[0]) || (d == 128 && tiles == built[1]);
 }
 
-/// The rows of a head in the arrays below: Nq, filled up to whole Q tiles of any size.
+/// The rows of a head in the arrays below: Nq, padded to a multiple of 128, so to whole Q tiles of either size.
 __host__ __device__ __forceinline__ int padded(int Nq) {
   return (Nq + 127) / 128 * 128;
 }
-/// What the kernels need beside the tensors, in device memory.
+/// Additional device memory of the kernels.
 struct Scratch {
-  float* lse;     ///< padded_rows(): LSE·log2(e) of each query
-  float* D;       ///< padded_rows(): rowsum(dO∘O) - dLSE of each query
-  float* dQ_sum;  ///< padded_rows()·d: the sums of dQ
-  int* turns;     ///< turn_count(), or nullptr: the additions come in any order
+  float* lse;       ///< padded_rows(): LSE·log2(e) of each query
+  float* D;         ///< padded_rows(): rowsum(dO∘O) - dLSE of each query
+  float* dQ_sum;    ///< padded_rows()·d: the sums of dQ
+  int* semaphores;  ///< semaphore_count(); nullptr: not deterministic
 };
 inline std::size_t padded_rows(const workbook::Shape& shape) {
   return std::size_t(shape.B * shape.H * padded(int(shape.Nq)));
@@ -58,19 +57,19 @@ inline std::size_t padded_rows(const workbook::Shape& shape) {
 inline std::size_t dQ_sum_size(const workbook::Shape& shape) {
   return padded_rows(shape) * std::size_t(shape.d);
 }
-/// One for each Q tile, and one before them.
-inline std::size_t turn_count(const workbook::Shape& shape) {
+/// The ticket counter, then one semaphore per 64 padded rows: enough for one per Q tile.
+inline std::size_t semaphore_count(const workbook::Shape& shape) {
   return 1 + padded_rows(shape) / 64;
 }
 
-/// dQ, dK and dV for every head, in three kernels. dlse (B, H, Nq): the gradient of the LSE, where the loss depends on
-/// it too; nullptr: it does not. Element is half or, for the last step, __nv_bfloat16. std::invalid_argument for what
-/// is not built.
+/// Computes dQ, dK and dV of every head, in three kernels. dlse (B, H, Nq) is the gradient of the LSE; nullptr if the
+/// loss does not depend on the LSE. Element is half or, for the last step, __nv_bfloat16. Throws std::invalid_argument
+/// if no kernel is built for d and `tiles`.
 template <class Element>
 void backward(const BackwardCall<Element>& call, const float* dlse, const Scratch& scratch, const GradientTiles& tiles,
               int step);
 
-/// Bytes of shared memory that a thread block takes; 0: there is no kernel of these sizes.
+/// Bytes of shared memory of a thread block; 0 if no kernel is built for these sizes.
 template <class Element>
 std::size_t shared_bytes(int d, const GradientTiles& tiles, int step);
 

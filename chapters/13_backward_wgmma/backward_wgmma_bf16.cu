@@ -1,4 +1,4 @@
-// Chapter 13, given: the kernels of backward_wgmma.cu once more, with bf16 for their element type.
+// Chapter 13, given: the kernels of backward_wgmma.cu, compiled for bf16.
 //
 // Test it: ./workbook test 13 --only "bf16 agrees with the oracle"
 #define WORKBOOK_ELEMENT __nv_bfloat16  // the Element of the kernel file that is included below (convert.hpp)

@@ -1,4 +1,5 @@
-// Chapter 13: what a block keeps in shared memory, which keys and queries it has to do with, and the producer.
+// Chapter 13: the shared memory of a thread block, the keys and queries that it computes with, the mask, and the
+// producer.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), section 3.1 and appendix B.1.
 #pragma once
@@ -25,61 +26,62 @@ using workbook::cuda::wgmma_mma_async, workbook::cuda::wgmma_wait_group;
 constexpr float log2_e = 1.4426950408889634f;
 constexpr unsigned all_lanes = 0xffffffff;
 
-/// Barriers with numbers, of which those from dQ_empty on are one for each consumer. Number 0 is __syncthreads'.
-enum Numbered { dS_written = 1, dQ_empty = 2, dQ_full = 4, stored = 6 };
+/// The named barriers. Those from dQ_empty on exist once per consumer: add its index. __syncthreads is number 0.
+enum NamedBarrier { dS_written = 1, dQ_empty = 2, dQ_full = 4, stored = 6 };
 
-/// A kernel's sizes, and what it has of the chapter's steps (backward_wgmma.hpp).
+/// A kernel's sizes, and the features of its step (backward_wgmma.hpp).
 template <class Element_, int d_, int step>
 struct Kernel {
   using Element = Element_;
   static constexpr int d = d_, Bc = 128, Br = d == 64 ? 128 : 64, consumers = 2, threads = 128 * (1 + consumers);
   static constexpr int stages = step == 1 ? 1 : 2;
   static constexpr bool overlapped = step >= 3, dV_early = step >= 4 && d == 128;
-  /// Which half of dQ (Br, d) a consumer forms: 64 of 128 rows, or 64 of 128 columns.
+  /// Which half of dQ (Br, d) a consumer computes: 64 of its 128 rows, or 64 of its 128 columns.
   static constexpr bool dQ_by_rows = d == 64;
-  /// At first each thread has 65536 / 384 = 168 registers; 128·24 + 256·240 is no more.
+  /// A thread starts with 168 registers: 65536 / 384, rounded down to a multiple of 8. 128·24 + 256·240 = 64512 fits.
   static constexpr int producer_registers = 24, consumer_registers = 240;
 
-  /// What a block keeps in shared memory. A barrier says that a tile is full or, of a stage, that both consumers have
-  /// left it.
+  /// The shared memory of a block. A full barrier completes when a tile has arrived, and an empty barrier when both
+  /// consumers have released a stage.
   struct alignas(pattern_bytes) Shared {
-    Tile<Element, d, Bc> K, V;  // later dK and dV
+    Tile<Element, d, Bc> K, V;  // after the loop: dK and dV
     Tile<Element, d, Br> Q[stages], dO[stages];
-    Tile<Element, Bc, Br> dS[2];      // (Br, Bc), of one Q tile and of the next; section w is of consumer w's keys
-    float dQ[consumers][Br * d / 2];  // as the threads of a consumer hold it
+    Tile<Element, Bc, Br> dS[2];      // (Br, Bc), two buffers; section w has the keys of consumer w
+    float dQ[consumers][Br * d / 2];  // in the order in which a consumer's threads hold it
     alignas(16) float lse[stages][Br], D[stages][Br];
     Mbarrier K_full, V_full, Q_full[stages], dO_full[stages], empty[stages];
     int ticket;
     SHARED_LAYOUT(Shared, K, V, Q, dO, dS, dQ, lse, D, K_full, V_full, Q_full, dO_full, empty, ticket);
   };
 
-  // What a thread holds of a consumer's matrices. Rows of the first three are keys.
-  using Scores = Fragment<float, Br / 2>;              // Sᵀ or dPᵀ, (64, Br), then Pᵀ and dSᵀ
-  using Operand = Fragment<Element, 4>[Br / 16];       // the same, rounded, as A of a product
-  using Gradient = Fragment<float, d / 2>;             // dK or dV, (64, d)
-  using HalfOfdQ = Fragment<float, Br * d / 2 / 128>;  // (64, 64)
+  // A thread's fragments of a consumer's matrices. A row of the first three is a key.
+  using Scores = Fragment<float, Br / 2>;            // Sᵀ or dPᵀ, (64, Br), then Pᵀ or dSᵀ
+  using Operands = Fragment<Element, 4>[Br / 16];    // Pᵀ or dSᵀ, rounded: A of an MMA
+  using Gradient = Fragment<float, d / 2>;           // dK or dV, (64, d)
+  using DQHalf = Fragment<float, Br * d / 2 / 128>;  // (64, 64)
 };
 
-/// A call's numbers. Query i sees all keys or, if causal, those up to i + (Nk - Nq).
+/// The parameters of a call. Query i attends to all keys or, if causal, to the keys up to i + (Nk - Nq).
 struct Call {
-  const float *lse, *D;  // (heads, padded(Nq)): what the queries bring
-  float* dQ_sum;         // (heads, padded(Nq), d): see place_in_dQ_sum
-  int* turns;            // tickets, then (heads, padded(Nq) / 64), or nullptr
-  int Nq, Nk, heads, heads_at_once, kv_tiles;
-  float scale, scale_log2;  // the second holds log2(e)
+  const float *lse, *D;  // (heads, padded(Nq)): LSE·log2(e), and D, of each query
+  float* dQ_sum;         // (heads, padded(Nq), d): see address_in_dQ_sum
+  int* semaphores;       // the ticket counter, then (heads, padded(Nq) / 64); or nullptr
+  int Nq, Nk, heads, heads_per_group, kv_tiles;
+  float scale, scale_log2;  // scale_log2 = scale·log2(e)
   bool causal;
 };
 
-// From the side of the keys: query i sees the keys up to i + diagonal, counted from the K/V tile's first one. So
-// some Q tiles have no query that sees any of the keys, and come before the first one that has.
+// The causal mask, counted from a K/V tile's first key: query i attends to the keys up to i + diagonal. The first
+// Q tiles, whose queries attend to none of the tile's keys, are skipped.
 //
-// And of a pair that does not count, P is 0: of a consumer's 64 keys `keys` exist, and query q of the Q tile sees
-// those before visible + q; without the mask visible is `keys`. There may be more than 64 of them, or none. A lane's
-// two keys are of its warp's 16. From query `border` on, all 16 are seen, unless one of them does not exist: only
-// eights of queries before it have to be looked at. The border is the same for the warp: __shfl_sync tells the compiler
-// so.
+// mask_P counts from a consumer's first key and from the Q tile's first query: query q attends to the keys before
+// visible + q, and `keys` of the consumer's keys exist (it may be more than 64, or less than 1). Without the causal
+// mask visible = keys. A warp has 16 of the keys. The queries from `unmasked_from` on attend to all 16, so their groups
+// of eight queries are skipped. If one of the 16 does not exist, no group is skipped. unmasked_from is the same for all
+// lanes of the warp; __shfl_sync tells the compiler so.
 //
-// TODO(13.4) The first Q tile; P = 0 in the eights of queries from begin to end - 1 (about 18 lines).
+// TODO(13.4) first_q_tile: the index of the first Q tile with an unmasked pair. mask_P: sets P = 0 for masked pairs in
+// the groups of eight queries from begin to end - 1 (about 18 lines).
 // BEGIN 13.4
 template <class T>
 __device__ __forceinline__ int first_q_tile(int diagonal, bool causal) {
@@ -91,26 +93,27 @@ __device__ __forceinline__ void mask_P(Fragment<float, n>& P, int keys, int visi
 }
 // END 13.4
 
-/// What a block has to do: a K/V tile of a head against `count` Q tiles from `first` on. Blocks start in the
-/// order of their numbers. If causal, those of some heads go together, whose Q, dO and dQ_sum the L2 cache holds: first
-/// the first K/V tiles, which the most queries see. With turns it is the last ones, whose turn comes first.
+/// The work of a block: a K/V tile of a head, and the q_count Q tiles from q_begin on. Blocks start in the order of
+/// their index. If causal, the heads form groups whose Q, dO and dQ_sum fit in the L2 cache; within a group the first
+/// K/V tiles, which have the most Q tiles, come first. In deterministic mode the last K/V tiles come first, because
+/// they add first.
 template <class T>
-struct Work {
-  int head, kv_tile, first_key, first, count;
-  __device__ Work(const Call& call, int number) {
-    const int first_head = number / (call.heads_at_once * call.kv_tiles) * call.heads_at_once;
-    const int heads = min(call.heads_at_once, call.heads - first_head);
-    const int within = number - first_head * call.kv_tiles;
-    head = first_head + within % heads;
-    kv_tile = call.turns != nullptr ? call.kv_tiles - 1 - within / heads : within / heads;
+struct WorkTile {
+  int head, kv_tile, first_key, q_begin, q_count;
+  __device__ WorkTile(const Call& call, int index) {
+    const int first_head = index / (call.heads_per_group * call.kv_tiles) * call.heads_per_group;
+    const int heads = min(call.heads_per_group, call.heads - first_head);
+    const int index_in_group = index - first_head * call.kv_tiles;
+    head = first_head + index_in_group % heads;
+    kv_tile = call.semaphores != nullptr ? call.kv_tiles - 1 - index_in_group / heads : index_in_group / heads;
     first_key = kv_tile * T::Bc;
-    const int q_tiles = (call.Nq + T::Br - 1) / T::Br;  // the last query sees every key: one of them counts
-    first = min(first_q_tile<T>(call.Nk - call.Nq - first_key, call.causal), q_tiles - 1);
-    count = q_tiles - first;
+    const int q_tiles = (call.Nq + T::Br - 1) / T::Br;  // the last query attends to every key: q_count >= 1
+    q_begin = min(first_q_tile<T>(call.Nk - call.Nq - first_key, call.causal), q_tiles - 1);
+    q_count = q_tiles - q_begin;
   }
 };
 
-/// Where a thread is in a ring of stages: at this stage, whose barriers are in a phase of this parity.
+/// A thread's position in a ring of stages: the stage, and the parity of its barriers' phase.
 template <int stages>
 struct Position {
   int stage = 0, parity = 0;
@@ -119,28 +122,28 @@ struct Position {
   }
 };
 
-/// By one thread: the barriers, and a fence that shows them to TMA. A stage is one of Q and one of dO, which the
-/// consumers leave together.
+/// By one thread: initialises the mbarriers, and makes them visible to TMA. Q and dO of a stage have one empty barrier,
+/// because the consumers release them together.
 template <class T>
-__device__ __forceinline__ void make_barriers(typename T::Shared& smem) {
+__device__ __forceinline__ void init_barriers(typename T::Shared& smem) {
   mbarrier_init(smem.K_full, 1), mbarrier_init(smem.V_full, 1);
   for (int i = 0; i < T::stages; ++i) {
-    mbarrier_init(smem.Q_full[i], 1), mbarrier_init(smem.dO_full[i], 1);  // the producer
-    mbarrier_init(smem.empty[i], 4 * T::consumers);                       // the consumers' warps
+    mbarrier_init(smem.Q_full[i], 1), mbarrier_init(smem.dO_full[i], 1);  // arrivals: the producer
+    mbarrier_init(smem.empty[i], 4 * T::consumers);                       // arrivals: one per consumer warp
   }
   fence_mbarrier_init();
 }
 
-/// The producer, one thread: K and V of the K/V tile, and of each Q tile Q with its LSE, and dO with its D.
+/// The producer, one thread: loads K and V, and for each Q tile Q with its LSE and dO with its D.
 template <class T>
 __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
                                         const TensorMap& V, const TensorMap& dO, const Call& call,
-                                        const Work<T>& work) {
-  const std::int64_t rows = std::int64_t(work.head) * padded(call.Nq);  // in call.lse and call.D
-  Position<T::stages> at;
-  // TODO(13.2) K, then for each Q tile Q and dO; V after the first Q. Before a Q tile the producer waits for its
-  // stage to be empty. A tile and its line of statistics, Br floats, are expected together, by one barrier, and copied
-  // by cp_async_bulk_tensor_load (coordinates: 0, row, 0, head) and cp_async_bulk_load (about 19 lines).
+                                        const WorkTile<T>& work) {
+  const std::int64_t row_offset = std::int64_t(work.head) * padded(call.Nq);  // of this head in call.lse and call.D
+  Position<T::stages> position;
+  // TODO(13.2) Load K, then Q and dO of each Q tile; load V after the first Q. Before the loads of a Q tile, wait until
+  // its stage is empty. One full barrier expects the bytes of a tile and of its Br statistics, which are loaded by
+  // cp_async_bulk_tensor_load (coordinates: 0, row, 0, head) and by cp_async_bulk_load (about 19 lines).
   // BEGIN 13.2
   WORKBOOK_TODO(13.2);
   // END 13.2

@@ -1,6 +1,6 @@
-// Chapter 13: dQ, which every key has a part in. Within a block dS goes through shared memory, and each consumer forms
-// half of a Q tile's dQ over all 128 keys; between blocks TMA adds the halves to a sum in device memory, in any
-// order or by turns.
+// Chapter 13: dQ, to which all keys contribute. Within a block dS goes through shared memory, and each consumer
+// computes half of a Q tile's dQ over all 128 keys. Across blocks, TMA reductions add the halves to a sum in device
+// memory, in no fixed order or, in deterministic mode, in the order kept by semaphores.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), appendix B.1 (a warp for dQ); PTX ISA, "stmatrix",
 // "cp.reduce.async.bulk".
@@ -11,114 +11,116 @@
 namespace ch13 {
 namespace {
 
-// In registers dS is transposed, in shared memory it is not: a row of smem.dS is a query, since dQ = dS K takes it as
-// its left operand, K-major. A consumer's 64 keys are a section. stmatrix_x4_trans stores four parts (8, 8), each
-// transposed: lane 8m + r says where column r of part m goes, 16 bytes. The parts of an operand (16 keys, 16 queries):
+// dS is transposed in registers, but not in shared memory: a row of smem.dS is a query, because dQ = dS K takes it as
+// its left operand, K-major. A consumer's 64 keys are one section. stmatrix_x4_trans stores four matrices (8, 8), each
+// transposed: lane 8m + r gives the address of 16 bytes for column r of matrix m. The matrices of an operand (16 keys,
+// 16 queries):
 //   0: keys 0 to 7, queries 0 to 7       2: keys 0 to 7, queries 8 to 15
 //   1: keys 8 to 15, queries 0 to 7      3: keys 8 to 15, queries 8 to 15
-// Then dQ = dS K: a consumer has 64 rows, or 64 columns (T::dQ_by_rows), of it, and all 128 keys.
 //
-// TODO(13.6) dSᵀ of this consumer, 16 queries an instruction, swizzled. And dQ: a fence; a product for each 16 keys, of
-// which the first has dQ for its output alone; a group (about 19 lines).
+// TODO(13.6) store_dS: stores this consumer's dSᵀ, one stmatrix per 16 queries, swizzled. start_dQ: starts this
+// consumer's half of dQ = dS K over all 128 keys. The half is 64 rows (T::dQ_by_rows) or 64 columns. A fence; one MMA
+// per 16 keys, of which the first only writes dQ; then commit the wgmma group (about 19 lines).
 // BEGIN 13.6
-template <class Element, int rows, int parts>
+template <class Element, int rows, int operands>
 __device__ __forceinline__ void store_dS(Element (&section)[rows][64],
-                                         const Fragment<Element, 4> (&dS)[parts]) {
+                                         const Fragment<Element, 4> (&dS)[operands]) {
   WORKBOOK_TODO(13.6);
 }
 template <class T>
-__device__ __forceinline__ void start_dQ(typename T::HalfOfdQ& dQ,
+__device__ __forceinline__ void start_dQ(typename T::DQHalf& dQ,
                                          const Tile<typename T::Element, T::Bc, T::Br>& dS,
                                          const Tile<typename T::Element, T::d, T::Bc>& K, int consumer) {
   WORKBOOK_TODO(13.6);
 }
 // END 13.6
 
-/// Where a Q tile's dQ begins in dQ_sum, and how many floats of it a consumer has. There they are as the threads
-/// hold them: four neighbours for each thread of the consumer, then four for each thread, and so on.
+/// The address of a Q tile's dQ in dQ_sum. A consumer's half has dQ_half_size<T> floats, in the order in which its
+/// threads hold them: a float4 of each of the 128 threads, then the next float4 of each thread, and so on.
 template <class T>
-__device__ __forceinline__ float* place_in_dQ_sum(float* dQ_sum, int head, int q_tile, int Nq) {
+__device__ __forceinline__ float* address_in_dQ_sum(float* dQ_sum, int head, int q_tile, int Nq) {
   return dQ_sum + (std::int64_t(head) * padded(Nq) + q_tile * T::Br) * T::d;
 }
 template <class T>
-constexpr int half_of_dQ = T::Br* T::d / 2;
+constexpr int dQ_half_size = T::Br* T::d / 2;
 
-/// Whose turn it is to add to a Q tile: the number that `place` holds, which is `number` when this block's turn has
-/// come. K/V tiles take turns from the last one that any query of the Q tile sees to the first.
-struct Turn {
-  int* place;
-  int number;
+/// The semaphore of a Q tile: a block may add when *counter equals its `turn`. The last K/V tile with an unmasked pair
+/// has turn 0, the one before it turn 1, and so on.
+struct Semaphore {
+  int* counter;
+  int turn;
 };
 template <class T>
-__device__ __forceinline__ Turn turn_of(const Call& call, const Work<T>& work, int q_tile) {
+__device__ __forceinline__ Semaphore semaphore_of(const Call& call, const WorkTile<T>& work, int q_tile) {
   const int last_query = (q_tile + 1) * T::Br - 1;
   const int last_seen = min(call.Nk - 1, call.causal ? last_query + call.Nk - call.Nq : call.Nk - 1);
-  return {call.turns + 1 + std::int64_t(work.head) * (padded(call.Nq) / 64) + q_tile,
+  return {call.semaphores + 1 + std::int64_t(work.head) * (padded(call.Nq) / 64) + q_tile,
           last_seen / T::Bc - work.kv_tile};
 }
-/// By one thread.
-__device__ __forceinline__ void wait_for(const Turn& turn) {
-  while (*static_cast<volatile int*>(turn.place) != turn.number) {
+/// Called by one thread: waits for its turn.
+__device__ __forceinline__ void wait_for(const Semaphore& semaphore) {
+  while (*static_cast<volatile int*>(semaphore.counter) != semaphore.turn) {
   }
-  __threadfence();  // the additions of this turn come after those that the number stands for
+  __threadfence();  // the following additions are ordered after those of the earlier turns
 }
-/// By the same thread, when its additions are in device memory.
-__device__ __forceinline__ void end_turn(const Turn& turn) {
+/// Called by the same thread: waits until its additions are complete, then passes the turn on.
+__device__ __forceinline__ void release(const Semaphore& semaphore) {
   cp_async_bulk_wait_group<0>();
-  __threadfence();  // they come before the next number
-  atomicAdd(turn.place, 1);
+  __threadfence();  // the additions become visible before the new counter
+  atomicAdd(semaphore.counter, 1);
 }
 
-// Half of a Q tile's dQ goes from a consumer to the writer, by its place in smem.dQ. Two barriers with numbers are
-// the consumer's (+ its number): dQ_empty, where it waits until its place is free, and dQ_full, where the writer waits
-// until it is filled. 128 threads are the consumer, 32 the writer's warp; those that need not wait arrive.
+// Each consumer hands its half of dQ to the writer in its buffer smem.dQ[consumer], with two named barriers of 160
+// threads: the consumer's 128 and the writer warp's 32. The side that waits syncs, the other side arrives.
+//   dQ_empty + consumer: the consumer waits until its buffer is free
+//   dQ_full + consumer: the writer waits until the buffer is full
 //
-// The writer: at first both places are free. Then for each Q tile, of each consumer: one lane starts the addition
-// and ends a group. A place is free again when its addition has read it, that is, the older group of two first. After
-// the last Q tile nobody waits for a place, but TMA still has to have read it before the lane ends.
+// The writer: at the start both buffers are free. Then for each Q tile, and each consumer, one lane starts the addition
+// and commits a group. A buffer is free when its addition has read it; the older of the two groups finishes reading
+// first. After the last Q tile no consumer waits for a buffer, but the lane must not exit before TMA has read both.
 //
-// TODO(13.7) Both sides of the hand-over. dQ goes to its place four elements at a time, as place_in_dQ_sum says; then
-// it is shown to TMA. A turn, if there are turns, is around the additions of a Q tile: one lane waits for it before
-// the first and ends it after the last (about 31 lines).
+// TODO(13.7) hand_over_dQ: wait for the buffer, write dQ to it as float4s in the order of address_in_dQ_sum, make it
+// visible to TMA, signal the writer. write_dQ: the writer's loop. In deterministic mode one lane waits for the
+// semaphore before the first addition of a Q tile, and releases it after the last (about 31 lines).
 // BEGIN 13.7
 template <class T>
-__device__ __forceinline__ void hand_over_dQ(typename T::Shared& smem, const typename T::HalfOfdQ& dQ,
+__device__ __forceinline__ void hand_over_dQ(typename T::Shared& smem, const typename T::DQHalf& dQ,
                                              int consumer) {
   WORKBOOK_TODO(13.7);
 }
 template <class T>
-__device__ __forceinline__ void write_dQ(typename T::Shared& smem, const Call& call, const Work<T>& work) {
+__device__ __forceinline__ void write_dQ(typename T::Shared& smem, const Call& call, const WorkTile<T>& work) {
   WORKBOOK_TODO(13.7);
 }
 // END 13.7
 
-/// dQ = scale·dQ_sum, a block for each Q tile: through shared memory, so that a row leaves in whole lines.
+/// dQ = scale·dQ_sum, one block per Q tile. It goes through shared memory, so that the stores to a row are coalesced.
 template <class T>
 __global__ void __launch_bounds__(256) finish_dQ(float* dQ_sum,                         // (heads, padded(Nq), d)
                                                  typename T::Element* __restrict__ dQ,  // (heads, Nq, d)
                                                  int q_tiles, int Nq, float scale) {
   using Element = typename T::Element;
   struct Rows {
-    alignas(16) Element tile[T::Br][T::d + 8];  // padded by 16 bytes: eight rows begin in different banks
+    alignas(16) Element tile[T::Br][T::d + 8];  // padded by 16 bytes: eight consecutive rows begin in different banks
     SHARED_LAYOUT(Rows, tile);
   };
   auto& smem = workbook::cuda::dynamic_shared<Rows>();
   const int head = blockIdx.x / q_tiles, q_tile = blockIdx.x % q_tiles;
   const int consumer = threadIdx.x / 128, thread = threadIdx.x % 128;
-  const float* const sum = place_in_dQ_sum<T>(dQ_sum, head, q_tile, Nq) + consumer * half_of_dQ<T>;
+  const float* const sum = address_in_dQ_sum<T>(dQ_sum, head, q_tile, Nq) + consumer * dQ_half_size<T>;
 #pragma unroll
-  for (int i = 0; i < half_of_dQ<T> / 128 / 4; ++i) {
-    const float4 four = reinterpret_cast<const float4*>(sum)[i * 128 + thread];
+  for (int i = 0; i < dQ_half_size<T> / 128 / 4; ++i) {
+    const float4 vector = reinterpret_cast<const float4*>(sum)[i * 128 + thread];
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
-      const auto [row, column] = place_in_D(thread, 4 * i + e);
-      Element* const pair =
+      const auto [row, column] = coordinates_in_D(thread, 4 * i + e);
+      Element* const target =
           T::dQ_by_rows ? &smem.tile[64 * consumer + row][column] : &smem.tile[row][64 * consumer + column];
-      *reinterpret_cast<std::uint32_t*>(pair) =
-          cvt_rn_x2<Element>((e == 0 ? four.x : four.z) * scale, (e == 0 ? four.y : four.w) * scale);
+      *reinterpret_cast<std::uint32_t*>(target) =
+          cvt_rn_x2<Element>((e == 0 ? vector.x : vector.z) * scale, (e == 0 ? vector.y : vector.w) * scale);
     }
   }
-  __syncthreads();  // the rows are there
+  __syncthreads();  // all rows are written
   constexpr int chunks = T::d / 8;
 #pragma unroll
   for (int i = threadIdx.x; i < T::Br * chunks; i += 256) {

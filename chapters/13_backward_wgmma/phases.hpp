@@ -1,4 +1,4 @@
-// Chapter 13: the phases of a consumer up to dK and dV. dQ, which all keys have a part in, is in dQ.hpp.
+// Chapter 13: the phases of a consumer up to dK and dV. dQ, to which all keys contribute, is in dQ.hpp.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), section 3.1 and appendix B.1.
 #pragma once
@@ -8,94 +8,97 @@
 namespace ch13 {
 namespace {
 
-/// Starts Sᵀ = K Qᵀ or dPᵀ = V dOᵀ of 64 keys, from row `own` on: (64, d), (Br, d) -> (64, Br). What S held before is
-/// not read: as an output alone it takes no registers up to here.
+/// Starts Sᵀ = K Qᵀ or dPᵀ = V dOᵀ: (64, d), (Br, d) -> (64, Br). A is K or V, of which the consumer's 64 rows begin at
+/// first_key; B is Q or dO. The first MMA only writes S, so that no registers hold the old S up to here.
 template <class T>
-__device__ __forceinline__ void start_scores(typename T::Scores& S, const Tile<typename T::Element, T::d, T::Bc>& keys,
-                                             int own, const Tile<typename T::Element, T::d, T::Br>& queries) {
+__device__ __forceinline__ void start_scores(typename T::Scores& S, const Tile<typename T::Element, T::d, T::Bc>& A,
+                                             int first_key, const Tile<typename T::Element, T::d, T::Br>& B) {
   using Element [[maybe_unused]] = typename T::Element;
-  // TODO(13.1) A fence; a product for each 16 columns, of which the first has S for its output alone; a group (about 6
-  // lines).
+  // TODO(13.1) A fence; one MMA per 16 columns of d, of which the first only writes S and the others accumulate; then
+  // commit the wgmma group (about 6 lines).
   // BEGIN 13.1
   WORKBOOK_TODO(13.1);
   // END 13.1
 }
 
-/// What a lane needs of the queries' LSE, or D: of queries 8j + 2·(lane % 4) and the next one, for each j below n. If
-/// `ahead`, load() brings all of it into registers, while shared memory has nothing else to do. Where there are no
-/// registers for it, each is read where it is used.
-template <int n, bool ahead>
-struct OfQueries {
-  const float2* place;
-  float2 kept[ahead ? n : 1];
-  __device__ __forceinline__ void load(const float* statistics) {
-    place = reinterpret_cast<const float2*>(statistics) + threadIdx.x % 4;
-    if constexpr (ahead) {
+/// A lane's LSE or D values: of queries 8j + 2·(lane % 4) and the next one, for each j below n. If `preload`, load()
+/// copies all of them to registers, while shared memory is idle. Otherwise, where registers are scarce, each is read
+/// where it is used.
+template <int n, bool preload>
+struct QueryStats {
+  const float2* source;
+  float2 loaded[preload ? n : 1];
+  __device__ __forceinline__ void load(const float* stats) {
+    source = reinterpret_cast<const float2*>(stats) + threadIdx.x % 4;
+    if constexpr (preload) {
 #pragma unroll
-      for (int j = 0; j < n; ++j) kept[j] = place[4 * j];
+      for (int j = 0; j < n; ++j) loaded[j] = source[4 * j];
     }
   }
   __device__ __forceinline__ float2 operator()(int j) const {
-    if constexpr (ahead) return kept[j];
-    return place[4 * j];
+    if constexpr (preload) return loaded[j];
+    return source[4 * j];
   }
 };
 
-// A column is a query. Of each eight queries a lane has four elements, S[4j] to S[4j + 3]: two neighbouring queries of
-// one key, then the same two of the key eight rows below. lse(j) and D(j) are what these two queries bring, in x and y.
+// A column is a query. In each group of eight queries a lane has four elements, S[4j] to S[4j + 3]: two adjacent
+// queries of one key, then the same queries of the key eight rows below. lse(j) and D(j) return the statistics of the
+// two queries in x and y.
 //
-// TODO(13.3) Sᵀ -> Pᵀ = exp2(Sᵀ·scale - LSE) in the eights of queries from begin to end - 1, and dPᵀ -> dSᵀ =
-// Pᵀ∘(dPᵀ - D) in all, both in place (about 18 lines).
+// TODO(13.3) exponentiate: Pᵀ = exp2(Sᵀ·scale - LSE) in place, in the groups of eight queries from begin to end - 1.
+// differentiate: dSᵀ = Pᵀ∘(dPᵀ - D) in place of dPᵀ, in all groups (about 18 lines).
 // BEGIN 13.3
-template <int begin, int end, int n, class OfQueries>
-__device__ __forceinline__ void exponentiate(Fragment<float, n>& S, const OfQueries& lse, float scale) {
+template <int begin, int end, int n, class Stats>
+__device__ __forceinline__ void exponentiate(Fragment<float, n>& S, const Stats& lse, float scale) {
   WORKBOOK_TODO(13.3);
 }
-template <int n, class OfQueries>
+template <int n, class Stats>
 __device__ __forceinline__ void differentiate(Fragment<float, n>& dP, const Fragment<float, n>& P,
-                                              const OfQueries& D) {
+                                              const Stats& D) {
   WORKBOOK_TODO(13.3);
 }
 // END 13.3
 
-// Pᵀ and dSᵀ are left operands where they lie, as P is in chapter 11: what a thread holds of 16 queries is, rounded,
-// what wgmma wants of an A (64, 16). The right operands are dO and Q, whose rows are summed over.
+// Pᵀ and dSᵀ become left operands in the same registers, as P does in chapter 11: a thread's elements of 16 queries,
+// rounded, are its fragment of A (64, 16). B is dO or Q; the MMAs sum over its rows, which are queries.
 //
-// TODO(13.5) To Element, the eights of queries from begin to end - 1. And dV += Pᵀ dO or dK += dSᵀ Q over sixteens of
-// queries: a fence, a product for each, a group (about 16 lines).
+// TODO(13.5) round_to_operands: rounds the groups of eight queries from begin to end - 1 to Element. start_accumulate:
+// dV += Pᵀ dO or dK += dSᵀ Q over the groups of 16 queries from begin to end - 1: a fence, one MMA per 16
+// queries, then commit the wgmma group (about 16 lines).
 // BEGIN 13.5
-template <int begin, int end, class Element, int parts, int n>
-__device__ __forceinline__ void round(Fragment<Element, 4> (&A)[parts], const Fragment<float, n>& S) {
+template <int begin, int end, class Element, int operands, int n>
+__device__ __forceinline__ void round_to_operands(Fragment<Element, 4> (&A)[operands],
+                                                  const Fragment<float, n>& S) {
   WORKBOOK_TODO(13.5);
 }
 template <class T, int begin = 0, int end = T::Br / 16>
-__device__ __forceinline__ void start_sum(typename T::Gradient& sum, const typename T::Operand& A,
-                                          const Tile<typename T::Element, T::d, T::Br>& rows) {
+__device__ __forceinline__ void start_accumulate(typename T::Gradient& C, const typename T::Operands& A,
+                                                 const Tile<typename T::Element, T::d, T::Br>& B) {
   WORKBOOK_TODO(13.5);
 }
 // END 13.5
 
-/// dK·scale or dV, rounded, to the consumer's 64 rows of a tile from row `own` on, and from there by TMA, which leaves
-/// out the rows that do not exist.
+/// Rounds scale·dK or dV, and stores it to the consumer's 64 rows of `tile`, which begin at first_key. From there a TMA
+/// store writes it to device memory, without the rows past Nk.
 template <class T>
 __device__ __forceinline__ void store_gradient(Tile<typename T::Element, T::d, T::Bc>& tile, const TensorMap& tensor,
-                                               const typename T::Gradient& sum, float scale, int own,
-                                               const Work<T>& work) {
+                                               const typename T::Gradient& gradient, float scale, int first_key,
+                                               const WorkTile<T>& work) {
   using Element = typename T::Element;
-  const int thread = threadIdx.x % 128, row = own + thread / 32 * 16 + thread % 16;
+  const int thread = threadIdx.x % 128, row = first_key + thread / 32 * 16 + thread % 16;
 #pragma unroll
   for (int c = 0; c < T::d / 16; ++c) {
-    Fragment<Element, 4> part;
+    Fragment<Element, 4> rounded;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      part[i] = cvt_rn_x2<Element>(sum[8 * c + 2 * i] * scale, sum[8 * c + 2 * i + 1] * scale);
-    stmatrix_x4(swizzled(tile[c / 4], row, c % 4 * 2 + thread % 32 / 16), part);
+      rounded[i] = cvt_rn_x2<Element>(gradient[8 * c + 2 * i] * scale, gradient[8 * c + 2 * i + 1] * scale);
+    stmatrix_x4(swizzled(tile[c / 4], row, c % 4 * 2 + thread % 32 / 16), rounded);
   }
   fence_proxy_async();
-  barrier_sync(stored + own / 64, 128);  // all of the consumer's rows are there
+  barrier_sync(stored + first_key / 64, 128);  // all 64 rows of the consumer are written
   if (thread != 0) return;
   for (int s = 0; s < T::d / 64; ++s)
-    cp_async_bulk_tensor_store(tensor, tile[s][own], 0, work.first_key + own, s, work.head);
+    cp_async_bulk_tensor_store(tensor, tile[s][first_key], 0, work.first_key + first_key, s, work.head);
   cp_async_bulk_commit_group();
 }
 

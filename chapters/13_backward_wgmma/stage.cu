@@ -1,7 +1,7 @@
-// Chapter 13's kernels as stages, given: what they are built for, the memory that they need, and how to start them. The
-// first one is the chapter's; its variants are the steps to it, ./workbook trace 13 --set step=1, and
-// deterministic=1, in which the additions to dQ come by turns. The last one is the same for bf16, and its operation is
-// "backward_bfloat16".
+// Chapter 13, given: the kernels as stages, with the sizes they are built for, their additional memory and their
+// launch. The first stage is the chapter's kernel. Its variants are the earlier steps (./workbook trace 13 --set
+// step=1) and deterministic=1, which adds to dQ in a fixed order. The last stage is the kernel for bf16; its operation
+// is "backward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "backward_wgmma.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::scratch, workbook::cuda::Stage;
 
-template <class Element, int step = last_step, bool in_turns = false>
+template <class Element, int step = last_step, bool deterministic = false>
 BackwardStage<Element> stage_for() {
   BackwardStage<Element> stage{
       .head_dims = {64, 128},
@@ -23,18 +23,19 @@ BackwardStage<Element> stage_for() {
                 scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
-            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
-            backward(call, nullptr,
-                     {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), turns},
-                     tiles, step);
+            int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
+            backward(
+                call, nullptr,
+                {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), semaphores},
+                tiles, step);
           },
   };
-  if (in_turns) stage.extra.push_back(scratch<int>("turns", turn_count));
+  if (deterministic) stage.extra.push_back(scratch<int>("semaphores", semaphore_count));
   return stage;
 }
 
 template <class Element>
-BackwardStage<Element> in_turns() {
+BackwardStage<Element> deterministic() {
   return stage_for<Element, last_step, true>();
 }
 
@@ -43,17 +44,17 @@ BackwardStage<half> with_variants() {
   stage.variants = {{"step", 1, stage_for<half, 1>()},
                     {"step", 2, stage_for<half, 2>()},
                     {"step", 3, stage_for<half, 3>()},
-                    {"deterministic", 1, in_turns<half>()}};
+                    {"deterministic", 1, deterministic<half>()}};
   return stage;
 }
 
-BackwardStage<__nv_bfloat16> with_turns() {
+BackwardStage<__nv_bfloat16> with_deterministic() {
   BackwardStage<__nv_bfloat16> stage = stage_for<__nv_bfloat16>();
-  stage.variants = {{"deterministic", 1, in_turns<__nv_bfloat16>()}};
+  stage.variants = {{"deterministic", 1, deterministic<__nv_bfloat16>()}};
   return stage;
 }
 
-const Stage stage = with_variants(), bf16_stage = with_turns();
+const Stage stage = with_variants(), bf16_stage = with_deterministic();
 
 }  // namespace
 }  // namespace ch13

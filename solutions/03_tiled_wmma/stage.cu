@@ -1,4 +1,4 @@
-// Chapter 3's kernel as a stage, given: what it is built for, and how to start it.
+// Chapter 3's kernel as a stage, given: the sizes it is built for, and its launch.
 #include "common/cuda/stage.hpp"
 
 #include "common/cuda/dispatch.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage;
 
-/// Bytes of shared memory that a block takes; 0: there is no kernel of these sizes.
+/// Bytes of shared memory per thread block; 0 if there is no kernel of these sizes.
 std::size_t shared_bytes(int d, const Tiles& tiles) {
   return workbook::cuda::with_sizes<built>(d, tiles, [](auto d, auto t) {
     return fits<d, t.Br, t.Bc, t.warps> ? sizeof(Shared<d, t.Br, t.Bc, t.warps>) : 0;

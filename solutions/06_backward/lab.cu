@@ -1,6 +1,5 @@
-// Chapter 6, the lab: the five formulas without tiles. A warp has one query, for dQ, or one key, for dK and dV, and
-// goes through all rows of the other kind; a lane has two columns of each row. It is slow, and small enough to be read
-// at one go.
+// Chapter 6, the lab: the five formulas without tiles. A warp computes dQ of one query, or dK and dV of one key, and
+// loops over all keys or all queries. A lane holds two columns of each row. The kernels are slow but short.
 //
 // See it: ./workbook trace 6 --operation lab --seq 32 --heads 1 --scale 4
 // Test it: ./workbook test 6.9
@@ -14,12 +13,12 @@ namespace {
 constexpr int lanes = 32;  // d = 64: two columns each
 constexpr float log2_e = 1.4426950408889634f;
 
-/// This lane's two elements of a row.
-__device__ float2 two_of(const half* __restrict__ matrix, std::int64_t row) {
+/// Loads this lane's two elements of a row.
+__device__ float2 load_pair(const half* __restrict__ matrix, std::int64_t row) {
   return __half22float2(reinterpret_cast<const half2*>(matrix)[row * lanes + threadIdx.x]);
 }
 
-/// The product of two rows, for all lanes.
+/// The dot product of two rows, returned in all lanes.
 __device__ float dot(float2 a, float2 b) {
   float sum = a.x * b.x + a.y * b.y;
   for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
@@ -33,22 +32,22 @@ __device__ void store(half* __restrict__ matrix, std::int64_t row, float factor,
   reinterpret_cast<half2*>(matrix)[row * lanes + threadIdx.x] = __floats2half2_rn(factor * x.x, factor * x.y);
 }
 
-/// One block for one query of all heads, which has dQ; or for one key, which has dK and dV.
-template <bool of_query>
+/// One thread block per query of all heads, for dQ, or per key of all heads, for dK and dV.
+template <bool row_is_query>
 __global__ void __launch_bounds__(lanes)
     lab_kernel(const half* __restrict__ Q, const half* __restrict__ K,      // (heads, Nq, d), (heads, Nk, d)
                const half* __restrict__ V, const half* __restrict__ O,      // (heads, Nk, d), (heads, Nq, d)
                const half* __restrict__ dO, const float* __restrict__ lse,  // (heads, Nq, d), (heads, Nq)
                half* __restrict__ dQ, half* __restrict__ dK, half* __restrict__ dV, std::int64_t Nq, std::int64_t Nk,
                float scale) {
-  const std::int64_t own = blockIdx.x, head = own / (of_query ? Nq : Nk), others = of_query ? Nk : Nq;
+  const std::int64_t row = blockIdx.x, head = row / (row_is_query ? Nq : Nk), other_rows = row_is_query ? Nk : Nq;
   float2 sum_K{}, sum_Q{}, sum_dO{};  // Σ dS K of the query; Σ dS Q and Σ P dO of the key
-  for (std::int64_t other = head * others; other < (head + 1) * others; ++other) {
-    const std::int64_t i = of_query ? own : other, j = of_query ? other : own;
-    const float2 q = two_of(Q, i), k = two_of(K, j), v = two_of(V, j), dO_i = two_of(dO, i);
-    const float S = dot(q, k) * scale, dP = dot(dO_i, v), D = dot(dO_i, two_of(O, i));
-    // TODO(6.9) This is right for scores near 0, and not for all. Find out where it goes wrong, mend it, and take out
-    // the line with WORKBOOK_MEND (about 1 line).
+  for (std::int64_t other = head * other_rows; other < (head + 1) * other_rows; ++other) {
+    const std::int64_t i = row_is_query ? row : other, j = row_is_query ? other : row;
+    const float2 q = load_pair(Q, i), k = load_pair(K, j), v = load_pair(V, j), dO_i = load_pair(dO, i);
+    const float S = dot(q, k) * scale, dP = dot(dO_i, v), D = dot(dO_i, load_pair(O, i));
+    // TODO(6.9) This is right for scores near 0 but not for all scores. Find out why, fix it, and remove the line with
+    // WORKBOOK_MEND (about 1 line).
     // STUB: WORKBOOK_MEND(6.9);
     // STUB: const float P = workbook::cuda::exp2_ftz(S * log2_e) / workbook::cuda::exp2_ftz(lse[i] * log2_e);
     // BEGIN 6.9
@@ -60,11 +59,11 @@ __global__ void __launch_bounds__(lanes)
     accumulate(sum_Q, dS, q);
     accumulate(sum_dO, P, dO_i);
   }
-  if (of_query) {
-    store(dQ, own, scale, sum_K);
+  if (row_is_query) {
+    store(dQ, row, scale, sum_K);
   } else {
-    store(dK, own, scale, sum_Q);
-    store(dV, own, 1, sum_dO);
+    store(dK, row, scale, sum_Q);
+    store(dV, row, 1, sum_dO);
   }
 }
 

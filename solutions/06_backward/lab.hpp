@@ -1,4 +1,4 @@
-// Chapter 6, the lab: all three gradients by one warp a row, right as long as no score is far from 0.
+// Chapter 6, the lab: all three gradients, one warp per row; right as long as no score is far from 0.
 //
 // See it: ./workbook trace 6 --operation lab --seq 32 --heads 1 --scale 4
 // Test it: ./workbook test 6.9

@@ -13,8 +13,8 @@
 
 namespace ch07 {
 
-// TODO(7.1) decode: the three fields of a code, and what they stand for. encode: the sign; NaN; the number as a whole
-// count of the format's steps, rounded; the code of that count; and numbers that are too large (about 36 lines).
+// TODO(7.1) decode: extract the three fields, compute the value. encode: the sign; NaN; the number of the format's
+// steps, rounded to an integer; the code of that number; overflow (about 36 lines).
 // STUB: float decode(std::uint32_t code, const Format& format) {
 // STUB:   WORKBOOK_TODO(7.1);
 // STUB: }
@@ -27,7 +27,7 @@ float decode(std::uint32_t code, const Format& format) {
   const std::uint32_t magnitude = code & format.last_code();
   const std::uint32_t mantissa = magnitude & ((1u << format.mantissa_bits) - 1);
   const int exponent = int(magnitude >> format.mantissa_bits);
-  const int step = std::max(exponent, 1) - format.bias() - format.mantissa_bits;  // of the last mantissa bit, log2
+  const int step = std::max(exponent, 1) - format.bias() - format.mantissa_bits;  // log2 of the last mantissa bit
 
   float value = std::ldexp(float(mantissa), step);  // exponent 0: a subnormal number, or zero
   if (exponent > 0) value = std::ldexp(float(mantissa + (1u << format.mantissa_bits)), step);  // with the leading 1
@@ -43,21 +43,21 @@ std::uint32_t encode(float value, const Format& format, Rounding rounding, Overf
   const std::uint32_t sign = bits >> 31 ? format.sign_bit() : 0;
   if (magnitude > 0x7f800000u) return sign | format.last_code();  // NaN
 
-  // |value| = significand · 2^(exponent - 23), exactly. A float's subnormal numbers lack the leading 1.
+  // |value| = significand · 2^(exponent - 23), exactly. A subnormal float has no leading 1.
   const int exponent = std::max(int(magnitude >> 23), 1) - 127;
   const std::uint32_t significand = (magnitude & 0x7fffffu) | (magnitude >= 0x00800000u ? 0x800000u : 0u);
 
-  // The format's step at this size, as an exponent of 2: it shrinks with the number, down to that of the subnormals.
+  // The format's step at this size is 2^(binade - mantissa_bits). The subnormal numbers have the smallest one.
   const int lowest = 1 - format.bias(), binade = std::max(exponent, lowest);
   const int shift = binade - format.mantissa_bits - (exponent - 23);
 
-  // |value| as a count of steps, rounded. From 25 on the number is below half a step: 25 does for all of them.
+  // |value| in steps, rounded. A shift of 25 or more means less than half a step, so 25 gives 0 for all of them.
   const int s = std::min(shift, 25);
   const std::uint32_t half = 1u << (s - 1), odd = significand >> s & 1u;
   const std::uint32_t steps = (significand + (rounding == Rounding::to_even ? half - 1 + odd : half)) >> s;
 
-  // A normal number has 2^mantissa_bits steps or more: the leading 1, which raises the exponent field by one. So does
-  // rounding up to the next power of two.
+  // A normal number has at least 2^mantissa_bits steps, its leading 1, which raises the exponent field by one. So does
+  // a carry into the next power of two.
   const std::uint32_t code = (std::uint32_t(binade - lowest) << format.mantissa_bits) + steps;
 
   if (code <= format.largest_code()) return sign | code;

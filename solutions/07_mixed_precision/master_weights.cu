@@ -1,4 +1,4 @@
-// Chapter 7, master weights: a step of the optimiser in fp32, and the cast to fp16, in one kernel.
+// Chapter 7, master weights: one step of the optimiser in fp32, and the cast to fp16, in one kernel.
 //
 // Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.1.
 // Test it: ./workbook test 7.6
@@ -11,8 +11,8 @@
 namespace ch07 {
 namespace {
 
-/// momentum = decay·momentum + gradients, master = master - rate·momentum, weights = master in fp16; nothing at all if
-/// the flag is set. Any number of threads.
+/// momentum = decay·momentum + gradients, master = master - rate·momentum, weights = master in fp16. If the flag is
+/// set, nothing changes. Any number of threads.
 __global__ void update_kernel(float* __restrict__ master,           // (n)
                               float* __restrict__ momentum,         // (n)
                               half* __restrict__ weights,           // (n)
@@ -20,35 +20,36 @@ __global__ void update_kernel(float* __restrict__ master,           // (n)
                               std::int64_t n, float rate, float decay,
                               const int* __restrict__ found_non_finite) {  // (1)
   // TODO(7.6) The whole kernel, in one pass (about 24 lines):
-  //   if a gradient was not finite, leave all as it is
-  //   for each group of four neighbours of this thread, one access of 16 bytes for each array, of 8 for the fp16 copy:
+  //   if a gradient was not finite, change nothing
+  //   for each group of four adjacent weights, with one 16-byte access per fp32 array and one 8-byte store for the
+  //   copy:
   //     the new momentum from the old one and the gradient; the new master weight from the old one and the momentum
   //     the fp16 copy, from the new master weight
-  //   the same for the n % 4 weights that are left
+  //   the same for the n % 4 weights of the tail
   // BEGIN 7.6
   if (*found_non_finite != 0) return;
   const std::int64_t thread = blockIdx.x * std::int64_t(blockDim.x) + threadIdx.x;
   const std::int64_t threads = gridDim.x * std::int64_t(blockDim.x);
-  const auto step = [&](float& weight, float& mean, float gradient) {
-    mean = decay * mean + gradient;
-    weight -= rate * mean;
+  const auto step = [&](float& weight, float& sum, float gradient) {
+    sum = decay * sum + gradient;
+    weight -= rate * sum;
   };
   for (std::int64_t i = thread; i < n / 4; i += threads) {
-    float4 weight = reinterpret_cast<float4*>(master)[i], mean = reinterpret_cast<float4*>(momentum)[i];
+    float4 weight = reinterpret_cast<float4*>(master)[i], sum = reinterpret_cast<float4*>(momentum)[i];
     const float4 gradient = reinterpret_cast<const float4*>(gradients)[i];
-    step(weight.x, mean.x, gradient.x), step(weight.y, mean.y, gradient.y);
-    step(weight.z, mean.z, gradient.z), step(weight.w, mean.w, gradient.w);
+    step(weight.x, sum.x, gradient.x), step(weight.y, sum.y, gradient.y);
+    step(weight.z, sum.z, gradient.z), step(weight.w, sum.w, gradient.w);
     reinterpret_cast<float4*>(master)[i] = weight;
-    reinterpret_cast<float4*>(momentum)[i] = mean;
+    reinterpret_cast<float4*>(momentum)[i] = sum;
     uint2 copy;
     auto* pairs = reinterpret_cast<half2*>(&copy);
     pairs[0] = __floats2half2_rn(weight.x, weight.y), pairs[1] = __floats2half2_rn(weight.z, weight.w);
     reinterpret_cast<uint2*>(weights)[i] = copy;
   }
   for (std::int64_t i = n / 4 * 4 + thread; i < n; i += threads) {
-    float weight = master[i], mean = momentum[i];
-    step(weight, mean, gradients[i]);
-    master[i] = weight, momentum[i] = mean, weights[i] = __float2half_rn(weight);
+    float weight = master[i], sum = momentum[i];
+    step(weight, sum, gradients[i]);
+    master[i] = weight, momentum[i] = sum, weights[i] = __float2half_rn(weight);
   }
   // END 7.6
 }

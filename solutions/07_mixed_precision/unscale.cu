@@ -1,6 +1,6 @@
 // Chapter 7, unscaling: one pass over the gradients of all weights.
 //
-// Costs: 2 bytes read and 4 written for each gradient, and at most one atomic a warp, none in a good step.
+// Costs: 2 bytes read and 4 written per gradient, and at most one atomic per warp, none in a good step.
 // Source: PyTorch, aten/src/ATen/native/cuda/AmpKernels.cu (_amp_foreach_non_finite_check_and_unscale_).
 // Test it: ./workbook test 7.5
 #include "unscale.hpp"
@@ -12,15 +12,15 @@
 namespace ch07 {
 namespace {
 
-/// unscaled (n) = scaled (n) · inverse_scale. Every thread takes four neighbours, 8 bytes in and 16 bytes out, and goes
-/// on by the number of threads in the grid; what does not fill four is taken one by one. Blocks have whole warps.
+/// unscaled (n) = scaled (n) · inverse_scale. A grid-stride loop over groups of four adjacent gradients, 8 bytes in and
+/// 16 bytes out; the n % 4 gradients of the tail one by one. Thread blocks consist of whole warps.
 __global__ void unscale_kernel(const half* __restrict__ scaled,  // (n)
                                float* __restrict__ unscaled,     // (n)
                                std::int64_t n, float inverse_scale,
                                int* __restrict__ found_non_finite) {  // (1)
-  // TODO(7.5) Groups of four as one uint2 in and one float4 out, then the n % 4 gradients that are left. Was any result
-  // not finite? The lanes of a warp vote, and one of them sets the flag, by an atomic, if there is something to tell
-  // (about 20 lines).
+  // TODO(7.5) Groups of four, one uint2 in and one float4 out, then the n % 4 gradients of the tail. Record whether any
+  // result was not finite. The lanes of a warp vote; if any recorded one, one lane sets the flag with an atomic (about
+  // 20 lines).
   // BEGIN 7.5
   const std::int64_t thread = blockIdx.x * std::int64_t(blockDim.x) + threadIdx.x;
   const std::int64_t threads = gridDim.x * std::int64_t(blockDim.x);

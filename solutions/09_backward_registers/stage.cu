@@ -1,5 +1,5 @@
-// Chapter 9's kernels as stages, given: what they are built for, the memory that they need, and how to start them; a
-// variant, ./workbook trace 9 --set deterministic=1, in which the additions to dQ come by semaphores. The first stage
+// Chapter 9's kernels as stages, given: the sizes that they are built for, the memory that they need, and their launch.
+// The variant deterministic=1 (./workbook trace 9 --set deterministic=1) adds to dQ in a fixed order. The first stage
 // is the chapter's; the second is the same for bf16, and its operation is "backward_bfloat16".
 #include "common/cuda/stage.hpp"
 
@@ -17,11 +17,12 @@ BackwardStage<Element> stage_for() {
       .tiles = built,
       .shared_bytes = shared_bytes<Element>,
       .compute = 80,  // mma.m16n8k16 and cp.async
-      .extra = {scratch<float2>("rows", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
+      .extra = {scratch<float2>("row_stats", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
             int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
-            backward(call, nullptr, {extra.array<float2>("rows"), extra.array<float>("dQ_sum"), semaphores}, tiles);
+            backward(call, nullptr, {extra.array<float2>("row_stats"), extra.array<float>("dQ_sum"), semaphores},
+                     tiles);
           },
   };
   if (deterministic) {

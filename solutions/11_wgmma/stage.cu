@@ -1,6 +1,6 @@
-// Chapter 11's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's, and
-// the steps to it are variants: ./workbook trace 11 --set step=1. The last one is the same for bf16, and its operation
-// is "forward_bfloat16".
+// Chapter 11's kernel as stages, given: the sizes that it is built for, and its launch. The first stage is the
+// chapter's kernel, and its earlier steps are variants: ./workbook trace 11 --set step=1. The last stage is the kernel
+// for bf16; its operation is "forward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "wgmma.hpp"
@@ -22,12 +22,12 @@ ForwardStage<Element> stage_for() {
       .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
       .slack = step >= 5 ? slack * 0.6931471805599453f : 0,
       .last_keys_first = true,
-      .extra = {scratch<int>("taken", [](const workbook::Shape&) { return std::size_t(1); })},
+      .extra = {scratch<int>("tile_counter", [](const workbook::Shape&) { return std::size_t(1); })},
       .launch =
           [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {
-            int* const taken = extra.array<int>("taken");
-            if (step == last_step) workbook::cuda::clear(taken, sizeof *taken);
-            attention(call, tiles, step, taken, workbook::cuda::multiprocessors());
+            int* const tile_counter = extra.array<int>("tile_counter");
+            if (step == last_step) workbook::cuda::clear(tile_counter, sizeof *tile_counter);
+            attention(call, tiles, step, tile_counter, workbook::cuda::multiprocessors());
           },
   };
 }

@@ -1,5 +1,5 @@
-// Chapter 13, the backward pass by wgmma and TMA: a consumer's loop in order and with overlap, the kernel, and the
-// launches. backward_wgmma_bf16.cu compiles this file once more, for bf16.
+// Chapter 13: a consumer's loop, in order and overlapped, the kernel, and the launches. backward_wgmma_bf16.cu compiles
+// this file again, for bf16.
 //
 // Source: Shah et al. 2024 (FlashAttention-3), section 3.1 and appendix B.1. Test it: ./workbook test 13
 #include "backward_wgmma.hpp"
@@ -20,99 +20,99 @@ namespace {
 using Element = WORKBOOK_ELEMENT;  // half; in backward_wgmma_bf16.cu __nv_bfloat16
 using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc;
 
-/// Each product is waited for as soon as it is issued.
+/// Waits for each matmul as soon as it is issued.
 template <class T>
-__device__ __forceinline__ void consume_in_order(Consumer<T>& own) {
+__device__ __forceinline__ void consume_in_order(Consumer<T>& consumer) {
   constexpr int all = T::Br / 16;
-  // TODO(13.8) For each Q tile i of work.count, numbered from 0: Sᵀ and dPᵀ; P, then dS; dV, dK; dQ, and its
-  // hand-over. Wait for a tile before a product or load_… reads it and for a product before its registers are touched;
-  // leave the stage when it has been read for the last time. Between dS and dQ both consumers meet, when dS has been
-  // shown to the tensor cores: barrier dS_written, of 256 threads (about 22 lines).
+  // TODO(13.8) For each Q tile i below work.q_count: Sᵀ and dPᵀ; P, then dS; dV and dK; dQ and its hand-over. Wait
+  // for a tile before an MMA or a load_… reads it, and for a matmul before its registers are used. Release the stage
+  // after its last read. Between dS and dQ make dS visible to the tensor cores, then synchronise both consumers:
+  // barrier dS_written, 256 threads (about 22 lines).
   // BEGIN 13.8
-  for (int i = 0; i < own.work.count; ++i) {
-    own.wait_Q(i);
-    own.start_S();
-    wgmma_wait_group<0>(own.S);
-    own.wait_dO(i);
-    own.start_dP();
-    wgmma_wait_group<0>(own.dP);
-    own.load_lse();
-    form_P<0, all>(own, i);
-    own.load_D();
-    form_dS(own, i);
-    start_dV<0, all>(own);
-    wgmma_wait_group<0>(own.dV, own.P);
-    own.start_dK();
-    wgmma_wait_group<0>(own.dK, own.dS);
-    own.leave();
+  for (int i = 0; i < consumer.work.q_count; ++i) {
+    consumer.wait_Q(i);
+    consumer.start_S();
+    wgmma_wait_group<0>(consumer.S);
+    consumer.wait_dO(i);
+    consumer.start_dP();
+    wgmma_wait_group<0>(consumer.dP);
+    consumer.load_lse();
+    form_P<0, all>(consumer, i);
+    consumer.load_D();
+    form_dS(consumer, i);
+    start_dV<0, all>(consumer);
+    wgmma_wait_group<0>(consumer.dV, consumer.P);
+    consumer.start_dK();
+    wgmma_wait_group<0>(consumer.dK, consumer.dS);
+    consumer.release_stage();
     fence_proxy_async();
-    barrier_sync(dS_written, 256);  // dS of all 128 keys is there
-    own.start_half_of_dQ(i);
-    wgmma_wait_group<0>(own.dQ);
-    hand_over_dQ<T>(own.smem, own.dQ, own.number);
+    barrier_sync(dS_written, 256);  // dS of all 128 keys is written
+    consumer.start_dQ_half(i);
+    wgmma_wait_group<0>(consumer.dQ);
+    hand_over_dQ<T>(consumer.smem, consumer.dQ, consumer.index);
   }
   // END 13.8
 }
 
-/// Products run beside whatever does not need them.
+/// Each matmul overlaps with the work that does not need its result.
 template <class T>
-__device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
+__device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer) {
   constexpr int all = T::Br / 16;
-  // TODO(13.9) The same in another order. Sᵀ and dPᵀ are issued together, P is formed beside dPᵀ; dV is issued after
-  // dS, or, if T::dV_early, in two halves, each as soon as its half of P is there. dQ is issued beside dV, dK beside
-  // dQ, and dQ is handed over beside dK. LSE is loaded beside S, D beside dP, and not before P is formed: it takes
-  // registers. Groups end in the order in which they were issued: before each use wait for the group that is used, and
-  // for none behind it (about 32 lines).
+  // TODO(13.9) The same work in another order. Issue Sᵀ, then dPᵀ; compute P while dPᵀ runs. Issue dV after dS or, if
+  // T::dV_early, in two halves, each when its half of P is ready. Issue dQ while dV runs and dK while dQ runs; hand
+  // dQ over while dK runs. Load LSE while Sᵀ runs. Load D while dPᵀ runs, but not before P is formed: D takes
+  // registers. Groups complete in the order in which they are issued: before each use, wait for the group that you
+  // need, and for no later one (about 32 lines).
   // BEGIN 13.9
-  for (int i = 0; i < own.work.count; ++i) {
-    own.wait_Q(i);
-    own.start_S();
-    own.load_lse();
-    own.wait_dO(i);
-    own.start_dP();
-    wgmma_wait_group<1>(own.S);  // Sᵀ is there, dPᵀ not yet
+  for (int i = 0; i < consumer.work.q_count; ++i) {
+    consumer.wait_Q(i);
+    consumer.start_S();
+    consumer.load_lse();
+    consumer.wait_dO(i);
+    consumer.start_dP();
+    wgmma_wait_group<1>(consumer.S);  // Sᵀ is complete, dPᵀ in flight
     if constexpr (T::dV_early) {
-      form_P<0, all / 2>(own, i);
-      start_dV<0, all / 2>(own);
-      form_P<all / 2, all>(own, i);
-      start_dV<all / 2, all>(own);
-      own.load_D();
-      wgmma_wait_group<2>(own.dP);  // dPᵀ is there, both halves of dV not yet
-      form_dS(own, i);
+      form_P<0, all / 2>(consumer, i);
+      start_dV<0, all / 2>(consumer);
+      form_P<all / 2, all>(consumer, i);
+      start_dV<all / 2, all>(consumer);
+      consumer.load_D();
+      wgmma_wait_group<2>(consumer.dP);  // dPᵀ is complete, both halves of dV in flight
+      form_dS(consumer, i);
     } else {
-      form_P<0, all>(own, i);
-      own.load_D();
-      wgmma_wait_group<0>(own.dP);
-      form_dS(own, i);
-      start_dV<0, all>(own);
+      form_P<0, all>(consumer, i);
+      consumer.load_D();
+      wgmma_wait_group<0>(consumer.dP);
+      form_dS(consumer, i);
+      start_dV<0, all>(consumer);
     }
     fence_proxy_async();
-    barrier_sync(dS_written, 256);  // dS of all 128 keys is there
-    own.start_half_of_dQ(i);
-    wgmma_wait_group<1>(own.dV, own.P);
-    own.start_dK();
-    wgmma_wait_group<1>(own.dQ);
-    hand_over_dQ<T>(own.smem, own.dQ, own.number);  // beside dK += dSᵀ Q
-    wgmma_wait_group<0>(own.dK, own.dS);
-    own.leave();
+    barrier_sync(dS_written, 256);  // dS of all 128 keys is written
+    consumer.start_dQ_half(i);
+    wgmma_wait_group<1>(consumer.dV, consumer.P);
+    consumer.start_dK();
+    wgmma_wait_group<1>(consumer.dQ);
+    hand_over_dQ<T>(consumer.smem, consumer.dQ, consumer.index);  // while dK += dSᵀ Q runs
+    wgmma_wait_group<0>(consumer.dK, consumer.dS);
+    consumer.release_stage();
   }
   // END 13.9
 }
 
-/// The number of this block in the order in which they begin, for all of its threads. With semaphores it is a ticket:
-/// so nobody waits for a block that has not begun. It is the first barrier.
+/// The index of this block's work, for all threads. In deterministic mode it is a ticket, drawn when the block starts,
+/// so that no block waits for one that has not started. Its __syncthreads is the kernel's first barrier.
 template <class T>
 __device__ __forceinline__ int begin_block(typename T::Shared& smem, int* tickets) {
   if (threadIdx.x == 0) {
-    make_barriers<T>(smem);
+    init_barriers<T>(smem);
     if (tickets != nullptr) smem.ticket = atomicAdd(tickets, 1);
   }
-  __syncthreads();  // the barriers are there, and the ticket
+  __syncthreads();  // the mbarriers and the ticket are visible
   return tickets != nullptr ? smem.ticket : int(blockIdx.x);
 }
 
-/// dK, dV and each K/V tile's part of dQ. One block for each K/V tile of each head: a group of four warps of
-/// which one thread is the producer and one warp the writer, and the consumers.
+/// dK, dV, and each K/V tile's contribution to dQ. One block per K/V tile and head. Warpgroup 0 contains the producer,
+/// one thread of warp 0, and the writer, warp 1. Warpgroups 1 and 2 are the consumers.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     gradients(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K,
@@ -120,25 +120,25 @@ __global__ void __launch_bounds__(T::threads, 1)
               const __grid_constant__ TensorMap dK, const __grid_constant__ TensorMap dV,
               const __grid_constant__ Call call) {
   auto& smem = workbook::cuda::dynamic_shared<typename T::Shared>();
-  const Work<T> work(call, begin_block<T>(smem, call.semaphores));
-  const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // the compiler sees: the same for the warp
-  if (group == 0) {
+  const WorkTile<T> work(call, begin_block<T>(smem, call.semaphores));
+  const int warpgroup = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // warp-uniform for the compiler
+  if (warpgroup == 0) {
     setmaxnreg_dec<T::producer_registers>();
     const int warp = __shfl_sync(all_lanes, int(threadIdx.x) / 32, 0);
     if (warp == 0 && threadIdx.x == 0) produce<T>(smem, Q, K, V, dO, call, work);
     if (warp == 1) write_dQ<T>(smem, call, work);
   } else {
     setmaxnreg_inc<T::consumer_registers>();
-    Consumer<T> own(smem, call, work, group - 1);
+    Consumer<T> consumer(smem, call, work, warpgroup - 1);
     if constexpr (T::overlapped)
-      consume_overlapped(own);
+      consume_overlapped(consumer);
     else
-      consume_in_order(own);
-    // dV and dK go where V and K were: of V only this consumer has read its rows, of K the other one, too.
-    store_gradient<T>(smem.V, dV, own.dV, 1, own.own, work);
-    barrier_sync(dS_written, 256);  // nobody reads K any more
-    store_gradient<T>(smem.K, dK, own.dK, call.scale, own.own, work);
-    if (threadIdx.x % 128 == 0) cp_async_bulk_wait_group_read<0>();  // shared memory ends with the block's last thread
+      consume_in_order(consumer);
+    // dV and dK overwrite V and K. Only this consumer reads its rows of V, but both read all of K.
+    store_gradient<T>(smem.V, dV, consumer.dV, 1, consumer.first_key, work);
+    barrier_sync(dS_written, 256);  // both consumers have read K
+    store_gradient<T>(smem.K, dK, consumer.dK, call.scale, consumer.first_key, work);
+    if (threadIdx.x % 128 == 0) cp_async_bulk_wait_group_read<0>();  // smem must outlive the reads of the stores
   }
 }
 
@@ -148,29 +148,31 @@ void start(const BackwardCall<Element>& call, const float* dlse, const Scratch& 
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t heads = B * H, count = std::int64_t(padded_rows(call.shape));
   const std::int64_t kv_tiles = (Nk + T::Bc - 1) / T::Bc, q_tiles = (Nq + T::Br - 1) / T::Br;
-  int heads_at_once = 1;
-  if (call.causal())  // of so many heads Q, dO and dQ_sum take no more than 40 MB
-    while (2 * heads_at_once <= heads && 2 * heads_at_once * Nq * T::d * 8 <= 40 << 20) heads_at_once *= 2;
-  const Call numbers{scratch.lse,   scratch.D,  scratch.dQ_sum,      scratch.semaphores,
-                     int(Nq),       int(Nk),    int(heads),          heads_at_once,
-                     int(kv_tiles), call.scale, call.scale * log2_e, call.causal()};
+  int heads_per_group = 1;
+  if (call.causal())  // Q, dO and dQ_sum of a group of heads take at most 40 MiB of the L2 cache
+    while (2 * heads_per_group <= heads && 2 * heads_per_group * Nq * T::d * 8 <= 40 << 20) heads_per_group *= 2;
+  const Call parameters{scratch.lse,   scratch.D,  scratch.dQ_sum,      scratch.semaphores,
+                        int(Nq),       int(Nk),    int(heads),          heads_per_group,
+                        int(kv_tiles), call.scale, call.scale * log2_e, call.causal()};
   launch(prepare_rows<T::d, Element>, grid_of((count * (T::d / 8) + 255) / 256, "B·H·Nq·d"), dim3(256), 0, call.O,
          call.dO, call.lse, dlse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.semaphores, count, int(Nq));
   launch(gradients<T>, grid_of(kv_tiles * heads, "B·H·⌈Nk/Bc⌉"), dim3(T::threads), sizeof(typename T::Shared),
-         map_of<T::d>(call.Q, heads, Nq, T::Br, T::d / 64), map_of<T::d>(call.K, heads, Nk, T::Bc, T::d / 64),
-         map_of<T::d>(call.V, heads, Nk, T::Bc, T::d / 64), map_of<T::d>(call.dO, heads, Nq, T::Br, T::d / 64),
-         map_of<T::d>(call.dK, heads, Nk, 64, 1), map_of<T::d>(call.dV, heads, Nk, 64, 1), numbers);
+         make_tensor_map<T::d>(call.Q, heads, Nq, T::Br, T::d / 64),
+         make_tensor_map<T::d>(call.K, heads, Nk, T::Bc, T::d / 64),
+         make_tensor_map<T::d>(call.V, heads, Nk, T::Bc, T::d / 64),
+         make_tensor_map<T::d>(call.dO, heads, Nq, T::Br, T::d / 64), make_tensor_map<T::d>(call.dK, heads, Nk, 64, 1),
+         make_tensor_map<T::d>(call.dV, heads, Nk, 64, 1), parameters);
   launch(finish_dQ<T>, grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉"), dim3(256), T::Br * (T::d + 8) * sizeof(Element),
          scratch.dQ_sum, call.dQ, int(q_tiles), int(Nq), call.scale);
 }
 
-/// Calls work with the Kernel for d and this step, and gives what it gives. The steps before the last one are built for
-/// fp16.
-template <int step = std::is_same_v<Element, half> ? 1 : last_step, class Do>
-auto with_kernel(int asked, std::int64_t head_dim, Do work) {
+/// Calls `function` with the Kernel for d and this step, and returns its result. Steps before the last one are built
+/// for fp16 only.
+template <int step = std::is_same_v<Element, half> ? 1 : last_step, class Function>
+auto with_kernel(int requested_step, std::int64_t head_dim, Function function) {
   if constexpr (step < last_step)
-    if (asked != step) return with_kernel<step + 1>(asked, head_dim, work);
-  return workbook::cuda::with_head_dim<64>(head_dim, [&](auto d) { return work(Kernel<Element, d, step>()); });
+    if (requested_step != step) return with_kernel<step + 1>(requested_step, head_dim, function);
+  return workbook::cuda::with_head_dim<64>(head_dim, [&](auto d) { return function(Kernel<Element, d, step>()); });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Chapter 13's kernels as stages, given: what they are built for, the memory that they need, and how to start them. The
-// first one is the chapter's; its variants are the steps to it, ./workbook trace 13 --set step=1, and
-// deterministic=1, in which the additions to dQ come by semaphores. The last one is the same for bf16, and its
-// operation is "backward_bfloat16".
+// Chapter 13, given: the kernels as stages, with the sizes they are built for, their additional memory and their
+// launch. The first stage is the chapter's kernel. Its variants are the earlier steps (./workbook trace 13 --set
+// step=1) and deterministic=1, which adds to dQ in a fixed order. The last stage is the kernel for bf16; its operation
+// is "backward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "backward_wgmma.hpp"
@@ -48,13 +48,13 @@ BackwardStage<half> with_variants() {
   return stage;
 }
 
-BackwardStage<__nv_bfloat16> with_turns() {
+BackwardStage<__nv_bfloat16> with_deterministic() {
   BackwardStage<__nv_bfloat16> stage = stage_for<__nv_bfloat16>();
   stage.variants = {{"deterministic", 1, deterministic<__nv_bfloat16>()}};
   return stage;
 }
 
-const Stage stage = with_variants(), bf16_stage = with_turns();
+const Stage stage = with_variants(), bf16_stage = with_deterministic();
 
 }  // namespace
 }  // namespace ch13

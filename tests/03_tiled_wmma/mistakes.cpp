@@ -83,14 +83,14 @@ Table scores() {
   return table;
 }
 
-/// What the block's threads bring together, 16 bytes each, several times as many rows as they have at once.
+/// A tile that the block's threads load in several passes, 16 bytes per thread and pass.
 Table loads() {
-  const auto rows_at_once = [](const Attention& m) { return m.tiling.key_warps * 32 / (m.d() / 8); };
+  const auto rows_per_pass = [](const Attention& m) { return m.tiling.key_warps * 32 / (m.d() / 8); };
   Table table([](const Attention& m) { return m.tiling.key_warps > 0 && m.d() >= 8; });
   table.add("first-rows-again",
-            "a tile is filled with its first rows again and again: row first_row + i of it is meant",
+            "every pass stores to the same rows of the tile; pass i must store to row first_row + i",
             [=](Attention& m) {
-              const auto of_tiles = [at_once = rows_at_once(m)](Index tile) {
+              const auto of_tiles = [at_once = rows_per_pass(m)](Index tile) {
                 return [=](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
                   return Index(tensor.index(b, h, round_down(row, tile) + row % tile % at_once, column));
                 };
@@ -151,7 +151,7 @@ Table warps() {
                 row.m = own[0];  // what is kept is warp 0's
               });
             });
-  // Keys of warps behind it are masked.
+  // Keys of the following warps are masked.
   table.add(
       "padding-counted",
       "keys beyond Nk count with a score of 0 in the warp in whose keys the end lies: their score must be −∞",
@@ -391,7 +391,7 @@ judge::MistakeTable<Product> products() {
   return any;
 }
 
-/// Element (i, j) of the transpose is where it stands in the matrix.
+/// taken_from(i, j): the index in the matrix of element (i, j) of the transpose.
 struct Transpose {
   Tensor<float> matrix;
   Index side;

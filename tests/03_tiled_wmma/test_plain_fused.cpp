@@ -40,16 +40,16 @@ TEST_CASE("the plain kernel's maximum may rise in a later tile", "[3.5]") {
   expect_plain(spike_at(0, 40, -60, 96));  // and it never falls, where a factor would be infinite
 }
 
-TEST_CASE("the plain kernel starts from no score, and counts no key that does not exist", "[3.5]") {
+TEST_CASE("the plain kernel starts at m = -inf and masks missing keys", "[3.5]") {
   for (const std::int64_t Nk : {1, 33, 64}) expect_plain(spike_at(0, -200, -190, Nk));
 }
 
-TEST_CASE("the plain kernel is right in every order of threads", "[3.5]") {
+TEST_CASE("the plain kernel is correct in every thread order", "[3.5]") {
   for (const double seed : {0., 1., 2.})
     expect_plain(input("normal", {1, 1, 1, 70, 100, 64}, 63), {{"lane_seed", seed}});
 }
 
-TEST_CASE("the plain kernel reads K and V once for 64 queries, with two barriers a tile", "[3.5]") {
+TEST_CASE("the plain kernel reads K and V once per 64 queries, with two barriers per tile", "[3.5]") {
   require_counters();
   const Shape shape{1, 1, 1, 128, 96, 64};
   const worker::Reply reply = expect_plain(input("normal", shape, 64)).reply;
@@ -62,7 +62,7 @@ TEST_CASE("the plain kernel reads K and V once for 64 queries, with two barriers
                "one barrier completes the tiles, and one keeps the next ones from overwriting them", "barriers");
 }
 
-TEST_CASE("the plain kernel gives what the chapter's kernel gives", "[whole]") {
+TEST_CASE("the plain kernel agrees with the tensor-core kernel", "[whole]") {
   const Input given = input("normal", {1, 2, 2, 70, 150, 64}, 65);
   const AttentionResult plain = expect_plain(given), tiled = attention(given.problem, {});
   float most = 0;

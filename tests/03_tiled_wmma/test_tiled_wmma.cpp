@@ -59,7 +59,7 @@ void expect_rows_without_scores(const std::string& cause, const std::string& dia
 }
 
 /// Another 64 keys cost no wavefront more than shared memory needs for its loads, and for its stores no more than
-/// those of S: a fragment's four rows of eight floats overlap in half of the banks (the lesson's question 9).
+/// those of S: a fragment's four rows of eight floats overlap in half of the banks (question 4 of Part 2).
 void expect_no_conflicts(const std::string& way, std::int64_t d, const std::string& cause) {
   require_counters();
   const Tiles tiles = usual_tiles(d);
@@ -85,7 +85,7 @@ TEST_CASE("ragged tails are part of the answer", "[3.6]") {
 
 const Claims of_3_6 = {
     {"[3.6]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
-    {"[3.6]", "tiles are read 16 bytes a thread", [] { expect_wide_tiles("load"); }},
+    {"[3.6]", "tiles are read 16 bytes per thread", [] { expect_wide_tiles("load"); }},
     {"[3.6]", "rows that do not exist are not read", [] { expect_moves({.in = "load"}); }},
 };
 
@@ -108,7 +108,7 @@ TEST_CASE("each row has its own maximum", "[3.8]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("the maximum is that of all of a warp's keys", "[3.8]") {
+TEST_CASE("the row maximum covers all of a warp's keys", "[3.8]") {
   // Far above the others, which are far above 0: a P relative to a smaller maximum is infinite in fp16.
   for (const std::int64_t key : {0, 7, 15, 16, 31, 50, 63}) {
     expect_right(spike_at(key, 60, 20, {1, 1, 1, 40, 64, 64}, 45));
@@ -121,7 +121,7 @@ TEST_CASE("negative scores need a maximum of -inf to start from", "[3.8]") {
   expect_right(input("negative logits", {1, 1, 1, 64, 70, 64}, 58), {32, 32});
 }
 
-TEST_CASE("keys that do not exist count nothing", "[3.8]") {
+TEST_CASE("missing keys are masked", "[3.8]") {
   // In the last tile one key is missing; then all keys of three warps, of two, of one; then all but a few.
   for (const std::int64_t Nk : {63, 80, 96, 112, 65, 5, 1}) {
     expect_right(input("normal", {1, 1, 1, 40, Nk, 64}, 48));
@@ -133,10 +133,10 @@ TEST_CASE("a scale of any sign", "[3.8]") {
   expect_any_scale();
 }
 
-TEST_CASE("a lane reads four scores at a time", "[3.8]") {
+TEST_CASE("a lane reads scores as float4", "[3.8]") {
   expect_no_conflicts("load", 64,
-                      "the scores are read one by one: lanes with different rows then want the same banks, which the "
-                      "padding prevents only for 16 bytes at a time; read four with four_at()");
+                      "the scores are read one at a time: lanes with different rows then access the same banks, which "
+                      "the padding prevents only for 16-byte accesses; read four with float4_at()");
 }
 
 // ---- 3.9 exponentiate ----
@@ -146,7 +146,7 @@ TEST_CASE("a maximum that rises in the last tile", "[3.9]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("the maximum may lie in any warp's keys", "[3.9]") {
+TEST_CASE("the maximum may be among any warp's keys", "[3.9]") {
   // Far above the others, which are far above 0: a P relative to a smaller maximum is infinite in fp16.
   for (const std::int64_t key : {64 + 50, 64 + 47, 64 + 30, 64 + 10, 60, 40, 20, 3}) {
     expect_right(spike_at(key, 60, 20, {1, 1, 1, 40, 128, 64}, 53));
@@ -168,10 +168,10 @@ TEST_CASE("probabilities keep their precision", "[3.9]") {
   expect_precise_P();
 }
 
-TEST_CASE("a lane stores eight elements of P at a time", "[3.9]") {
+TEST_CASE("a lane stores P in 16-byte vectors", "[3.9]") {
   expect_no_conflicts("store", 64,
-                      "P is stored element by element: lanes with different rows then want the same banks, which the "
-                      "padding prevents only for 16 bytes at a time; store eight with store_rounded()");
+                      "P is stored one element at a time: lanes with different rows then access the same banks, which "
+                      "the padding prevents only for 16-byte accesses; store eight with store_rounded()");
 }
 
 // ---- 3.10 accumulate_PV ----
@@ -218,7 +218,7 @@ TEST_CASE("every element of O is written once, and nothing else", "[3.11]") {
 
 const Claims of_3_11 = {
     {"[3.11]", "O is written 16 bytes a thread", [] { expect_wide_O(); }},
-    {"[3.11]", "a row whose scores are all -inf is divided by no l",
+    {"[3.11]", "a row whose scores are all -inf gets O = 0",
      [] {
        expect_rows_without_scores("l is 0 in that row, and O is divided by it: 0 · (1 / 0) is NaN",
                                   "masked-row-divided");
@@ -226,8 +226,8 @@ const Claims of_3_11 = {
 };
 
 TEST_CASE("O is divided by l in fp32", "[3.11]") {
-  // With Q = 0 every P is 1 and l is Nk, exactly; with whole numbers in V their sum is exact too. Then O is the fp16
-  // that lies nearest to sum / Nk.
+  // With Q = 0 every P is 1 and l is Nk, exactly; with integers in V their sum is exact too. Then O is the fp16
+  // nearest to sum / Nk.
   for (const std::int64_t Nk : {3, 7, 11, 100}) {
     Input given = input("normal", {1, 1, 1, 33, Nk, 64}, 84);
     std::ranges::fill(given.problem.Q.values, 0.0f);
@@ -252,7 +252,7 @@ TEST_CASE("O is divided by l in fp32", "[3.11]") {
 
 // ---- 3.12 the loop over the tiles of keys ----
 
-TEST_CASE("every key of every tile counts once", "[3.12]") {
+TEST_CASE("every key of every tile contributes once", "[3.12]") {
   for (const std::int64_t Nk : {192, 140, 64, 128, 65, 63, 1, 256}) {
     expect_right(input("value mean", {1, 1, 1, 40, Nk, 64}, 85));
     expect_right(input("rising maximum", {1, 2, 2, 70, Nk, 64}, 86), {32, 32, 2});
@@ -261,7 +261,7 @@ TEST_CASE("every key of every tile counts once", "[3.12]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("each tile of keys is read once for a tile of queries", "[3.12]") {
+TEST_CASE("each K/V tile is read once per Q tile", "[3.12]") {
   require_counters();
   for (const Tiles& tiles : {usual_tiles(64), small_tiles(64)}) {
     const std::int64_t Nq = 128, Nk = 192, d = 64, q_tiles = tiles_of(Nq, tiles.Br);
@@ -274,7 +274,7 @@ TEST_CASE("each tile of keys is read once for a tile of queries", "[3.12]") {
   }
 }
 
-TEST_CASE("three barriers for a pair of tiles, one more for a query tile", "[3.12]") {
+TEST_CASE("three barriers per K/V tile, one more per Q tile", "[3.12]") {
   require_counters();
   for (const Tiles& tiles : {usual_tiles(64), small_tiles(64)}) {
     const std::int64_t heads = 2, Nq = 100, Nk = 150;
@@ -301,7 +301,7 @@ TEST_CASE("any shape agrees with the oracle", "[whole]") {
 
 const Claims of_the_whole_2 = {
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "every GPU gets tiles that fit it", [] { expect_tiles_for_every_size(); }},
+    {"[whole]", "every GPU gets tiles that fit", [] { expect_tiles_for_every_size(); }},
     {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
     {"[whole]", "more heads than a grid has rows", [] { expect_every_head(); }},
     {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per query tile",
@@ -314,7 +314,7 @@ TEST_CASE("another K/V tile costs no bank conflicts but those of S", "[whole]") 
     for (const char* way : {"load", "store"})
       expect_no_conflicts(
           way, d,
-          "lanes with different rows want the same banks: look at the padding, and at whether each row is "
+          "lanes with different rows access the same banks: check the padding, and that each row is "
           "read and written 16 bytes at a time (./workbook trace 3 --lines shows what each line costs)");
   }
 }

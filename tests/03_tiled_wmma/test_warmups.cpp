@@ -1,4 +1,4 @@
-// Chapter 3's warm-ups: a ragged copy, a transpose through shared memory, products on tensor cores.
+// Chapter 3's warm-ups: a ragged copy, a transpose through shared memory, matmuls on tensor cores.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t side = 32;  // of the tile that a block transposes
 
-/// n codes of fp16 numbers, none of them NaN, neighbours different.
+/// n codes of fp16 numbers, none of them NaN, adjacent ones different.
 std::vector<std::uint16_t> numbered_codes(std::size_t n) {
   std::vector<std::uint16_t> codes(n);
   for (std::size_t i = 0; i < n; ++i) codes[i] = std::uint16_t(1 + (i * 7 + i / 29999) % 29999);
@@ -101,13 +101,13 @@ void expect_tiled_product(std::int64_t depth, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("a copy is complete for every length", "[3.1]") {
+TEST_CASE("the copy is complete for every length", "[3.1]") {
   for (const std::size_t n : {1, 7, 8, 9, 64, 1003, 4096}) expect_copy(n);
   // More than 1024 blocks of 256 threads take in one step.
   expect_copy(1024 * 256 * 8 + 2051);
 }
 
-TEST_CASE("a copy takes 16 bytes a thread", "[3.1]") {
+TEST_CASE("the copy moves 16 bytes per thread", "[3.1]") {
   require_counters();
   const std::size_t n = 24 * 256;  // groups of eight for 24 warps
   const worker::Reply reply = copy(numbered_codes(n));
@@ -120,7 +120,7 @@ TEST_CASE("every shape is transposed", "[3.2]") {
     expect_transpose(rows, columns);
 }
 
-TEST_CASE("a transpose has no bank conflicts", "[3.2]") {
+TEST_CASE("the transpose has no bank conflicts", "[3.2]") {
   require_counters();
   const worker::Reply reply = transpose(numbered_matrix(64, 96));
   for (const char* way : {"store", "load"}) {
@@ -139,7 +139,7 @@ TEST_CASE("a transpose has no bank conflicts", "[3.2]") {
   }
 }
 
-TEST_CASE("a transpose reads and writes along rows", "[3.2]") {
+TEST_CASE("the transpose reads and writes along rows", "[3.2]") {
   require_counters();
   const std::int64_t rows = 64, columns = 96;
   const worker::Reply reply = transpose(numbered_matrix(rows, columns));
@@ -163,12 +163,12 @@ TEST_CASE("the accumulator starts at zero", "[3.3]") {
 
 // ---- 3.4 multiply_tiles ----
 
-TEST_CASE("a product of tiles is right for every depth", "[3.4]") {
+TEST_CASE("the tiled matmul is correct for every depth", "[3.4]") {
   std::uint64_t seed = 10;
   for (const std::int64_t depth : {64, 128, 192, 320}) expect_tiled_product(depth, seed += 2);
 }
 
-TEST_CASE("every warp has its own columns, every fragment its own rows", "[3.4]") {
+TEST_CASE("each warp computes its columns, each fragment its rows", "[3.4]") {
   // One row of A and one of B: one element of C.
   for (const auto& [row, column] : {std::pair{0, 0}, {17, 40}, {35, 20}, {63, 63}}) {
     Tensor<float> A({1, 1, tile, 128}), B({1, 1, tile, 128});
@@ -177,7 +177,7 @@ TEST_CASE("every warp has its own columns, every fragment its own rows", "[3.4]"
   }
 }
 
-TEST_CASE("tiles of A and B are read once, 16 bytes a thread", "[3.4]") {
+TEST_CASE("tiles of A and B are read once, 16 bytes per thread", "[3.4]") {
   require_counters();
   const std::int64_t depth = 256;
   const double bytes = double(tile * depth * 2);
@@ -185,7 +185,7 @@ TEST_CASE("tiles of A and B are read once, 16 bytes a thread", "[3.4]") {
   for (const std::string tensor : {"A", "B"}) expect_wide(reply, tensor, "load", bytes, tensor + " is read once");
 }
 
-TEST_CASE("a product of tiles has two barriers a step and no bank conflicts", "[3.4]") {
+TEST_CASE("the tiled matmul has two barriers per step and no bank conflicts", "[3.4]") {
   require_counters();
   const worker::Reply two = tiled_product(128, 22).reply(), three = tiled_product(192, 22).reply();
   const double barriers = counter(three, "block_barriers") - counter(two, "block_barriers");
@@ -196,7 +196,7 @@ TEST_CASE("a product of tiles has two barriers a step and no bank conflicts", "[
   expect_no_bank_conflicts(three);
 }
 
-TEST_CASE("the warm-ups give back what they were given", "[whole]") {
+TEST_CASE("the warm-up kernels reproduce their inputs", "[whole]") {
   expect_copy(1003);
   expect_copy(1024 * 256 * 8 + 3);
   expect_transpose(33, 70);

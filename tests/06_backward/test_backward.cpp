@@ -176,7 +176,7 @@ TEST_CASE("future queries and keys have zero influence", "[whole]") {
   }
 }
 
-TEST_CASE("queries that see no key have gradient 0 and no part in any other", "[whole]") {
+TEST_CASE("fully masked queries have gradient 0 and contribute to no other gradient", "[whole]") {
   for (const std::int64_t d : head_dims()) {
     if (d == 64) continue;
     const std::int64_t heads = 2, Nq = 150, Nk = 40, masked = Nq - Nk;
@@ -287,7 +287,7 @@ TEST_CASE("a negative scale and a scale of 0", "[whole]") {
   }
 }
 
-TEST_CASE("each kernel requests what its formula says", "[whole]") {
+TEST_CASE("the memory traffic of each kernel matches its formula", "[whole]") {
   require_counters();
   struct Move {
     double loaded = 0, copied = 0, stored = 0;  // bytes: by loads, by cp.async, by stores
@@ -398,7 +398,7 @@ TEST_CASE("extra memory grows like N", "[whole]") {
   }
 }
 
-TEST_CASE("one barrier for a tile, one more where two warps share rows", "[whole]") {
+TEST_CASE("one barrier per tile, and one more for a team of two warps", "[whole]") {
   require_counters();
   for (const auto& [d, wish] : {std::pair{64, Plan{4, 1}}, {64, Plan{4, 2}}, {128, Plan{8, 2}}}) {
     if (plans(d).empty()) continue;
@@ -443,7 +443,7 @@ TEST_CASE("every size of shared memory has its tiles", "[whole]") {
   }
 }
 
-TEST_CASE("the atomic variant agrees with the oracle and adds every dQ once for each key tile", "[whole]") {
+TEST_CASE("the atomic variant agrees with the oracle and adds to every dQ once per K/V tile", "[whole]") {
   std::uint64_t seed = 410;
   for (const bool causal : {false, true}) {
     expect_backward(input("normal", {1, 2, 2, 70, 133, 64}, ++seed, {causal}), {4, 1}, {"dQ", "dK", "dV"},

@@ -11,8 +11,8 @@ using namespace workbook::test;
 
 namespace {
 
-/// How many (block, tile) pairs the two kernels must load, and how many of these need a mask: counted pair by pair.
-/// Query i sees the keys j <= i + offset.
+/// How many tiles the two kernels must stream, and how many of these need a mask, counted pair by pair.
+/// Query i attends to the keys j <= i + offset.
 struct TileCount {
   std::int64_t q_tiles = 0, kv_tiles = 0, masked = 0;
 };
@@ -20,7 +20,7 @@ TileCount count_tiles(const Shape& s, std::int64_t offset, const GradientTiles& 
   const auto& [resident, streamed] = tiles;
   TileCount count;
   const auto sees = [&](std::int64_t i, std::int64_t j) { return j < s.Nk && j <= i + offset; };
-  for (std::int64_t first = 0; first < s.Nk; first += resident) {  // blocks that own keys
+  for (std::int64_t first = 0; first < s.Nk; first += resident) {  // resident K/V tiles
     for (std::int64_t tile = 0; tile < s.Nq; tile += streamed) {
       bool any = false, all = true;
       for (std::int64_t j = first; j < std::min(first + resident, s.Nk); ++j) {
@@ -30,11 +30,11 @@ TileCount count_tiles(const Shape& s, std::int64_t offset, const GradientTiles& 
       count.masked += any && !all;
     }
   }
-  for (std::int64_t first = 0; first < s.Nq; first += resident) {  // blocks that own queries
+  for (std::int64_t first = 0; first < s.Nq; first += resident) {  // resident Q tiles
     for (std::int64_t tile = 0; tile < s.Nk; tile += streamed) {
       bool any = false, all = true;
       for (std::int64_t i = first; i < std::min(first + resident, s.Nq); ++i) {
-        for (std::int64_t j = tile; j < tile + streamed; ++j) {  // keys that do not exist need a mask, too
+        for (std::int64_t j = tile; j < tile + streamed; ++j) {  // keys past the end need a mask, too
           (sees(i, j) ? any : all) = sees(i, j);
         }
       }
@@ -45,7 +45,7 @@ TileCount count_tiles(const Shape& s, std::int64_t offset, const GradientTiles& 
   return count;
 }
 
-/// Lengths with the diagonal at every place within a tile of 32, and some more.
+/// Lengths with the diagonal at every offset within a tile of 32, and some more.
 std::vector<std::pair<std::int64_t, std::int64_t>> lengths_of_every_kind() {
   std::vector<std::pair<std::int64_t, std::int64_t>> all{{256, 256}, {128, 320}, {320, 128}, {100, 330}, {330, 100}};
   for (std::int64_t more = -16; more < 16; ++more) all.emplace_back(70, 70 + more);
@@ -179,7 +179,7 @@ TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[6.6]"
     expect_backward(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {.causal = true}));
   expect_backward(input("normal", {1, 1, 1, 100, 150, 64}, ++seed, {.causal = true}), {4, 2});
   expect_backward(input("normal", {1, 1, 1, 70, 90, 32}, ++seed));
-  // The diagonal at every place within a tile.
+  // The diagonal at every offset within a tile.
   for (std::int64_t more = -16; more < 16; ++more)
     expect_backward(input("normal", {1, 1, 1, 40, 40 + more, 32}, ++seed, {.causal = true}), {1, 1});
   expect_every_kind_of({"dV", "dK", "dQ"});
@@ -187,7 +187,7 @@ TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[6.6]"
 
 namespace {
 
-/// Ends the test as failed unless the tiles that pass by are those with a pair that counts.
+/// Ends the test as failed unless exactly the tiles with an unmasked pair are streamed.
 void expect_visible_tiles() {
   require_counters();
   for (const auto& [d, wish] : {std::pair{32, Plan{4, 1}}, {32, Plan{1, 1}}, {128, Plan{8, 2}}}) {
@@ -204,7 +204,7 @@ void expect_visible_tiles() {
         const worker::Reply reply = backward(input("normal", shape, 220, {causal}).given, numbers).reply;
         const std::string how = fmt::format("Nq={}, Nk={}, causal={}, blocks of {} rows, tiles of {}", Nq, Nk,
                                             causal ? "yes" : "no", tiles.Bc, tiles.Br);
-        // Rows of Q that pass by, beside those that are read once by the blocks that own them.
+        // Rows of Q that are streamed, beside those that are read once as resident tiles.
         std::int64_t from_tiles = 0, from_rows = 0;
         for (std::int64_t first = 0; first < Nk; first += tiles.Bc) {
           const std::int64_t begin = causal ? std::max<std::int64_t>(0, first - (Nk - Nq)) : 0;
@@ -218,7 +218,7 @@ void expect_visible_tiles() {
                    rows, from_tiles, how),
                "`begin` is the first query that sees a key, not rounded down to a multiple of tile",
                "begin-not-rounded");
-        // Beside the tiles that pass by, all of a tensor is read once by the blocks that own it, and dO once for D.
+        // Beside the streamed tiles, a whole tensor is read once as resident tiles, and dO once for D.
         const auto expect_tiles = [&](const char* tensor, std::int64_t once, std::int64_t TileCount::*pass) {
           const std::int64_t wanted = needed.*pass + once;
           const double got = counter(reply, fmt::format("{}.tiles", tensor));
@@ -244,7 +244,7 @@ void expect_visible_tiles() {
   }
 }
 
-/// Ends the test as failed unless the tiles that are masked are those with a pair that does not count.
+/// Ends the test as failed unless exactly the tiles with a masked pair are masked.
 void expect_masked_tiles() {
   require_counters();
   for (const auto& [Nq, Nk] : lengths_of_every_kind()) {
@@ -257,8 +257,7 @@ void expect_masked_tiles() {
       expect(got == double(needed.masked),
              fmt::format("{} tiles are masked, {} have a pair that does not count (Nq={}, Nk={}, causal={}, blocks of "
                          "{} rows, tiles of {})",
-                         got, needed.masked, Nq, Nk, causal ? "yes" : "no", plan.tiles(32).resident,
-                         plan.tiles(32).streamed),
+                         got, needed.masked, Nq, Nk, causal ? "yes" : "no", plan.tiles(32).Bc, plan.tiles(32).Br),
              got > double(needed.masked) ? "tiles are masked in which every pair counts"
                                          : "a tile is not masked in which a pair does not count",
              got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
@@ -268,11 +267,11 @@ void expect_masked_tiles() {
 
 }  // namespace
 
-TEST_CASE("causal loads only tiles with a visible pair", "[6.6]") {
+TEST_CASE("only tiles with an unmasked pair are loaded", "[6.6]") {
   expect_visible_tiles();
 }
 
-TEST_CASE("only tiles that the diagonal or the end crosses are masked", "[6.6]") {
+TEST_CASE("only tiles with a masked pair are masked", "[6.6]") {
   expect_masked_tiles();
 }
 
@@ -320,7 +319,7 @@ TEST_CASE("dK and dV do not depend on how the work is divided", "[6.7]") {
   expect_every_kind_of({"dV", "dK"});
 }
 
-TEST_CASE("dK and dV add up over all query tiles", "[6.7]") {
+TEST_CASE("dK and dV sum over all Q tiles", "[6.7]") {
   // In turn, dO of each tile of queries is large and that of the others small.
   for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}}) {
     for (std::int64_t first = 0; first < 128; first += 32) {
@@ -329,11 +328,11 @@ TEST_CASE("dK and dV add up over all query tiles", "[6.7]") {
   }
 }
 
-TEST_CASE("the loop of dK and dV waits once for each Q tile, and once more for a team", "[6.7]") {
+TEST_CASE("the dK and dV loop has one barrier per Q tile, and one more for a team", "[6.7]") {
   expect_barriers("key_gradients", 100, 152);
 }
 
-TEST_CASE("the loop of dK and dV takes the Q tiles that it is told, and masks those that need it", "[6.7]") {
+TEST_CASE("the dK and dV loop skips and masks the right Q tiles", "[6.7]") {
   expect_visible_tiles();
   expect_masked_tiles();
 }
@@ -345,7 +344,7 @@ TEST_CASE("dQ does not depend on how the work is divided", "[6.8]") {
   expect_every_kind_of({"dQ"});
 }
 
-TEST_CASE("dQ adds up over all key tiles", "[6.8]") {
+TEST_CASE("dQ sums over all K/V tiles", "[6.8]") {
   // In turn, V of each tile of keys is large and that of the others small.
   for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}}) {
     for (std::int64_t first = 0; first < 128; first += 32) {
@@ -364,11 +363,11 @@ TEST_CASE("dQ adds up over all key tiles", "[6.8]") {
   }
 }
 
-TEST_CASE("the loop of dQ waits once for each K/V tile, and once more for a team", "[6.8]") {
+TEST_CASE("the dQ loop has one barrier per K/V tile, and one more for a team", "[6.8]") {
   expect_barriers("query_gradients", 152, 100);
 }
 
-TEST_CASE("the loop of dQ takes the K/V tiles that it is told, and masks those that need it", "[6.8]") {
+TEST_CASE("the dQ loop skips and masks the right K/V tiles", "[6.8]") {
   expect_visible_tiles();
   expect_masked_tiles();
 }

@@ -99,7 +99,7 @@ TEST_CASE("the naive backward agrees with the oracle", "[6.1]") {
       float32);
 }
 
-TEST_CASE("a key that is not seen has P = 0, whatever the scale", "[6.1]") {
+TEST_CASE("a masked key has P = 0, whatever the scale", "[6.1]") {
   // -inf as the score of such a key does not do: a negative scale makes +inf of it, and a scale of 0 NaN.
   for (const auto& [Nq, Nk] : {std::pair{20, 30}, {33, 20}}) {
     const auto in = [&, shape = Shape{1, 1, 1, Nq, Nk, 16}](bool causal, float scale) {
@@ -178,7 +178,7 @@ TEST_CASE("the rows of dK sum to 0 over the keys", "[6.1]") {
   }
 }
 
-TEST_CASE("rows without a visible key have no part in any gradient", "[6.1]") {
+TEST_CASE("fully masked rows contribute to no gradient", "[6.1]") {
   const std::int64_t Nq = 12, Nk = 5, d = 16, masked = Nq - Nk;
   Input in = float_input("normal", {1, 2, 2, Nq, Nk, d}, 40, {.causal = true});
   const BackwardResult before = naive(in);
@@ -218,7 +218,7 @@ TEST_CASE("D is summed in float32", "[6.2]") {
     expect_D(input("normal", {1, 1, 1, 60, 20, d}, 60, {.K_mean = 1, .V_mean = 3}));
 }
 
-TEST_CASE("a fully masked row brings an LSE of +inf", "[6.2]") {
+TEST_CASE("a fully masked row gets an LSE of +inf", "[6.2]") {
   for (const std::int64_t d : {32, 128}) {
     const Input in = input("normal", {1, 2, 2, 40, 12, d}, 70, {.causal = true});
     const Rows rows = prepare_rows(in.given);
@@ -240,7 +240,7 @@ TEST_CASE("a fully masked row brings an LSE of +inf", "[6.2]") {
   }
 }
 
-TEST_CASE("O and dO are read once, 16 bytes a lane", "[6.2]") {
+TEST_CASE("O and dO are read once, 16 bytes per lane", "[6.2]") {
   require_counters();
   for (const std::int64_t d : {32, 64, 128}) {
     const Rows rows = prepare_rows(input("normal", {1, 2, 2, 128, 1, d}, 80).given);

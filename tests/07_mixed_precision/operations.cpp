@@ -1,5 +1,5 @@
-// What `./workbook run --stage 7` shows beside the stage: the number formats, as the chapter's code has them, and what
-// fp16 loses of a backward pass.
+// The tables of `./workbook run --stage 7`: the number formats, computed by the chapter's code, and the underflow of a
+// backward pass in fp16.
 #include "common/cuda/operations.hpp"
 
 #include <cmath>
@@ -25,7 +25,7 @@ std::string power_of_two(int exponent) {
   return exponent == 0 ? "1" : "2^" + std::to_string(exponent);
 }
 
-/// As the book's JSON has numbers that are not finite: notes/json.md.
+/// A number as JSON; notes/json.md defines the text of numbers that are not finite.
 std::string number(double value) {
   if (std::isnan(value)) return "\"nan\"";
   if (std::isinf(value)) return value > 0 ? "\"inf\"" : "\"-inf\"";

@@ -61,7 +61,7 @@ void ranges(const Arguments& call) {
   }
 }
 
-/// fp16's code by CUDA's conversion: no exercise has a part in it.
+/// fp16's code by CUDA's conversion, independent of the exercises.
 std::uint16_t code_of(float value) {
   const half rounded = __float2half(value);
   return __half_as_ushort(rounded);
@@ -115,18 +115,18 @@ void unscale(const Arguments& call) {
   found.download(call.array<std::int32_t>("found"));
 }
 
-/// Weights in device memory, with what an optimiser keeps of them.
+/// Weights in device memory, with the state of the optimiser.
 struct DeviceWeights {
-  DeviceWeights(std::span<const float> start, std::span<const float> momentum_of_them)
+  DeviceWeights(std::span<const float> start, std::span<const float> momentum_values)
       : master("master", start),
-        momentum("momentum", momentum_of_them),
+        momentum("momentum", momentum_values),
         weights("weights", start.size(), Role::scratch) {
     std::vector<std::uint16_t> copies(start.size());
     for (std::size_t i = 0; i < start.size(); ++i) copies[i] = code_of(start[i]);
     weights.upload(std::span<const std::uint16_t>(copies));
   }
-  void update(std::span<const float> gradients_of_them, float rate, float decay, std::int32_t flag) {
-    const DeviceArray<float> gradients("gradients", gradients_of_them);
+  void update(std::span<const float> gradient_values, float rate, float decay, std::int32_t flag) {
+    const DeviceArray<float> gradients("gradients", gradient_values);
     const DeviceArray<std::int32_t> found("found", std::span<const std::int32_t>(&flag, 1));
     workbook::cuda::begin_chapter();
     ch07::update_weights(master.data(), momentum.data(), weights.data(), gradients.data(),
@@ -137,7 +137,7 @@ struct DeviceWeights {
 };
 
 // learning_rate, decay, steps, flag; master, momentum, gradients (n)
-// -> master_out, momentum_out (n), weights (n), codes: after so many updates
+// -> master_out, momentum_out (n), weights (n), codes: after `steps` updates
 void update_weights(const Arguments& call) {
   DeviceWeights all(call.input("master"), call.input("momentum"));
   for (std::int64_t step = 0; step < call.integer("steps"); ++step)
@@ -158,13 +158,13 @@ void to_bf16(const Arguments& call) {
 }
 
 // x (n), random (n), int32 -> codes (n) of bf16
-void to_bf16_by_chance(const Arguments& call) {
+void to_bf16_stochastic(const Arguments& call) {
   const DeviceArray<float> x("x", call.input("x"));
   const auto bits = call.array<std::int32_t>("random");
   const DeviceArray<std::uint32_t> random("random", std::span<const std::int32_t>(bits));
   DeviceArray<__nv_bfloat16> rounded("rounded", x.size(), Role::output);
   workbook::cuda::begin_chapter();
-  ch07::cast_by_chance(x.data(), random.data(), rounded.data(), std::int64_t(x.size()));
+  ch07::cast_stochastically(x.data(), random.data(), rounded.data(), std::int64_t(x.size()));
   rounded.download(call.array<std::uint16_t>("codes"));
 }
 
@@ -258,9 +258,12 @@ void toolkit(const Arguments& call) {
 #endif
 
 const Operations table{
-    {"encode", encode},         {"decode", decode},   {"ranges", ranges},     {"scaled_step", scaled_step},
-    {"scaler", scaler},         {"unscale", unscale}, {"train", train},       {"update_weights", update_weights},
-    {"toolkit", toolkit},       {"to_bf16", to_bf16}, {"to_float", to_float}, {"to_bf16_by_chance", to_bf16_by_chance},
+    {"encode", encode},         {"decode", decode},
+    {"ranges", ranges},         {"scaled_step", scaled_step},
+    {"scaler", scaler},         {"unscale", unscale},
+    {"train", train},           {"update_weights", update_weights},
+    {"toolkit", toolkit},       {"to_bf16", to_bf16},
+    {"to_float", to_float},     {"to_bf16_stochastic", to_bf16_stochastic},
     {"blank_page", blank_page},
 };
 

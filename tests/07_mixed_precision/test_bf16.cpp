@@ -115,7 +115,7 @@ void expect_read(const std::vector<std::uint16_t>& codes) {
                    : "unknown");
 }
 
-/// Where the conversions are wrong, so is what the kernels make of them: then it is said of the conversions.
+/// Wrong conversions make the kernels wrong too. This check runs first, so that the report names the conversions.
 void expect_conversions() {
   expect_rounded({1, 2, 1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f, 1 + 0x1.8p-8f, 1e30f, 1e-30f});
   expect_read({0x3f80, 0x4000, 0xbf81, 0x7149, 0x0da2, 0x8000});
@@ -145,7 +145,7 @@ BackwardResult expect_backward(const std::string& kind, const Shape& shape, std:
   const BackwardResult result = backward(problem);
   std::string name = given.name;
   if (options.dO_size != 1) name += fmt::format(", dO · {}", options.dO_size);
-  // Numbers of these sizes have been lost on the way, and where to is plain to see.
+  // With dO of these sizes, a result that is not finite, or 0 throughout, shows that a value went through fp16.
   for (const auto& [gradient, tensor] : {std::pair{"dQ", &result.dQ}, {"dK", &result.dK}, {"dV", &result.dV}}) {
     const auto& values = tensor->values;
     const auto lost = [&](const char* what, const char* cause, const char* diagnosis) {
@@ -165,7 +165,7 @@ BackwardResult expect_backward(const std::string& kind, const Shape& shape, std:
 
 }  // namespace
 
-TEST_CASE("two floats become a pair in their order, and the odd one at the end is done too", "[7.2]") {
+TEST_CASE("pairs keep their order, and an odd last element is converted too", "[7.2]") {
   for (const std::size_t n : {1, 2, 3, 5, 64, 511, 1000}) {
     std::vector<float> x(n);
     for (std::size_t i = 0; i < n; ++i) x[i] = float(i % 251 + 1);  // bf16 has these numbers
@@ -173,7 +173,7 @@ TEST_CASE("two floats become a pair in their order, and the odd one at the end i
   }
 }
 
-TEST_CASE("every float becomes the nearest bf16, halfway points the even one", "[7.2]") {
+TEST_CASE("pairs of floats are rounded to the nearest bf16, ties to even", "[7.2]") {
   // Halfway between every two bf16 numbers, and the floats on both sides of it; of both signs.
   std::vector<float> x;
   for (std::uint32_t code = 0; code < 0x7f80; ++code) {
@@ -188,8 +188,8 @@ TEST_CASE("every float becomes the nearest bf16, halfway points the even one", "
   expect_rounded(x);
 }
 
-TEST_CASE("a single float becomes the nearest bf16 too", "[7.2]") {
-  // The odd one at the end goes through the conversion of one float, which the kernels use for what has no neighbour.
+TEST_CASE("a single float is rounded to the nearest bf16, ties to even", "[7.2]") {
+  // An odd last element goes through the conversion of one float.
   for (const float last :
        {1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1.01p-8f, 1 + 0x1.fp-9f, -1 - 0x3p-8f, 0x1.fep127f, 65536.0f})
     for (const std::size_t n : {1, 3}) {
@@ -206,18 +206,17 @@ TEST_CASE("NaN stays NaN in bf16", "[7.2]") {
   expect_rounded(x);
 }
 
-TEST_CASE("every bf16 is a float", "[7.2]") {
+TEST_CASE("every bf16 code is converted to float exactly", "[7.2]") {
   std::vector<std::uint16_t> codes;
   for (std::uint32_t code = 0; code < 0x10000; ++code)
     if (!is_nan(std::uint16_t(code))) codes.push_back(std::uint16_t(code));
-  codes.resize(codes.size() - 1);  // an odd number of them
+  codes.resize(codes.size() - 1);  // an odd number of codes
   expect_read(codes);
 }
 
-TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "[7.2]") {
-  // All 65536 values that the low 16 bits of a random number may have: then the share that goes up is exact. The bits
-  // above them have half of the values only, so that they would give another share. `steps`: how many 65536ths of the
-  // way up it has gone.
+TEST_CASE("stochastic rounding rounds up with the right probability", "[7.2]") {
+  // All 65536 values of the low 16 bits of a random number, so that the share that is rounded up is exact. The upper 16
+  // bits take half of the values only, so they would give another share. `steps`: the discarded 65536ths of a step.
   std::vector<std::int32_t> random(65536);
   for (std::size_t i = 0; i < random.size(); ++i)
     random[i] = std::bit_cast<std::int32_t>(std::uint32_t(i) | std::uint32_t(i / 2 + 0x4000) << 16);
@@ -236,7 +235,7 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
                                      {0.0f, 0u}}) {
     const std::uint32_t bits = bits_of(lower) & 0xffff0000u;
     const std::vector<float> x(random.size(), std::bit_cast<float>(bits | steps));
-    worker::Call request("to_bf16_by_chance");
+    worker::Call request("to_bf16_stochastic");
     request.input("x", x).input("random", random).output<std::uint16_t>("codes", x.size());
     const auto codes = call(request).output<std::uint16_t>("codes");
     const auto count = [&](int more) {
@@ -246,7 +245,7 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
         random, [&](std::int32_t number) { return steps + (std::uint32_t(number) >> 16) > 0xffff; }));
     shares.push_back({x[0], std::bit_cast<float>(bits), steps, count(1), count(0), by_upper_half});
   }
-  // A mistake has to explain all of them.
+  // A mistake must explain all shares.
   const std::size_t all = random.size();
   const auto each = [&](auto holds) { return std::ranges::all_of(shares, holds); };
   const char *cause = "", *diagnosis = "unknown";
@@ -282,7 +281,7 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
            cause, diagnosis);
 }
 
-TEST_CASE("what is infinite or NaN stays so by chance", "[7.2]") {
+TEST_CASE("stochastic rounding preserves infinity and NaN", "[7.2]") {
   std::vector<float> x;
   std::vector<std::int32_t> random;
   for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u, 0x7fffffffu, 0xffffffffu}) {
@@ -291,7 +290,7 @@ TEST_CASE("what is infinite or NaN stays so by chance", "[7.2]") {
       random.push_back(chance);
     }
   }
-  worker::Call request("to_bf16_by_chance");
+  worker::Call request("to_bf16_stochastic");
   request.input("x", x).input("random", random).output<std::uint16_t>("codes", x.size());
   const auto codes = call(request).output<std::uint16_t>("codes");
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -321,7 +320,7 @@ TEST_CASE("chapter 6 in bf16 agrees with the oracle", "[7.2]") {
   }
 }
 
-TEST_CASE("what overflows fp16 stays finite in bf16", "[7.2]") {
+TEST_CASE("numbers that overflow fp16 stay finite in bf16", "[7.2]") {
   expect_conversions();
   // fp16 ends at 65504. V and dO go beyond; so do O, dP and dS.
   expect_right(attention_input("normal", {1, 1, 1, 70, 100, 64}, 8, {.V_size = 1e6f}));
@@ -329,7 +328,7 @@ TEST_CASE("what overflows fp16 stays finite in bf16", "[7.2]") {
   expect_backward("normal", {1, 1, 1, 70, 100, 64}, 10, {.V_size = 1e4f, .dO_size = 1e4f});
 }
 
-TEST_CASE("gradients far below fp16's smallest number survive", "[7.2]") {
+TEST_CASE("gradients far below fp16's smallest number survive in bf16", "[7.2]") {
   expect_conversions();
   // fp16 has nothing between 0 and 6e-8.
   expect_backward("normal", {1, 1, 1, 70, 100, 64}, 11, {.causal = true, .dO_size = 1e-12f});
@@ -365,7 +364,7 @@ TEST_CASE("bf16's error is about eight times that of fp16", "[whole]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("in bf16 the backward pass follows the forward pass, with its O and LSE", "[whole]") {
+TEST_CASE("the bf16 backward pass takes O and LSE from the bf16 forward pass", "[whole]") {
   const Input given = attention_input("value mean", {2, 1, 1, 150, 170, 64}, 13, {.causal = true});
   const Problem problem = in_element(given.problem);
   const AttentionResult forward = expect_right(given);

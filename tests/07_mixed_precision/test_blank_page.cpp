@@ -1,4 +1,4 @@
-// Chapter 7, the blank page: a kernel of the reader's design is right, and costs no more than it may.
+// Chapter 7, the blank page: the reader's own kernel is correct and stays within its limits.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -11,8 +11,8 @@ using namespace workbook::test;
 
 namespace {
 
-// The first call of a test has 16 keys, which every design has in one tile: what a wrong answer is then does not depend
-// on how keys and columns are divided among tiles, warps and lanes.
+// The first call of a test has 16 keys, which are one tile in every design. So the wrong answer of a known mistake does
+// not depend on how the design divides keys and columns among tiles, warps and lanes.
 
 AttentionResult blank_page(const Problem& problem) {
   const Shape& s = problem.shape;
@@ -29,7 +29,7 @@ AttentionResult blank_page(const Problem& problem) {
   return {O, tensor(reply, "lse", {s.B, s.H, s.Nq, 1}), reply};
 }
 
-/// In fp16, whatever the chapter's other kernels take.
+/// In fp16, whatever the element type of the chapter's other kernels is.
 void expect_right(const std::string& kind, const Shape& shape, std::uint64_t seed) {
   const Input given = input(kind, shape, seed);
   const Problem problem = rounded_to(given.problem, float16);
@@ -55,18 +55,18 @@ std::int64_t groups(std::int64_t rows) {
 
 }  // namespace
 
-TEST_CASE("a kernel of your own is right for any lengths and any number of heads", "[7.7]") {
+TEST_CASE("your kernel is correct for any lengths and number of heads", "[7.7]") {
   for (const auto& [Nq, Nk] : {std::pair{64, 16}, {33, 64}, {70, 133}, {200, 63}, {129, 257}, {1, 130}, {1, 1}})
     expect_right("normal", {1, 2, 2, Nq, Nk, 64}, 90);
   expect_right("normal", {2, 3, 3, 33, 65, 64}, 91);
 }
 
-TEST_CASE("a kernel of your own is right for inputs that bite", "[7.7]") {
+TEST_CASE("your kernel is correct for adversarial inputs", "[7.7]") {
   for (const InputKind& kind : input_kinds())
     for (const int Nk : {16, 200}) expect_right(kind.name, {1, 1, 1, 70, Nk, 64}, 92);
 }
 
-TEST_CASE("a kernel of your own keeps to its bytes", "[7.7]") {
+TEST_CASE("your kernel stays within its traffic limits", "[7.7]") {
   require_counters();
   for (const auto& [Nq, Nk] : {std::pair{64, 64}, {200, 130}}) {
     const Input given = input("normal", {1, 2, 2, Nq, Nk, 64}, 93);
@@ -90,7 +90,7 @@ TEST_CASE("a kernel of your own keeps to its bytes", "[7.7]") {
   }
 }
 
-TEST_CASE("a kernel of your own keeps to its barriers", "[7.7]") {
+TEST_CASE("your kernel stays within its barrier limit", "[7.7]") {
   require_counters();
   for (const auto& [Nq, Nk] : {std::pair{64, 64}, {200, 300}}) {
     const Input given = input("normal", {1, 1, 1, Nq, Nk, 64}, 94);

@@ -211,7 +211,7 @@ std::vector<Point> large_numbers(const Format& format, Ties ties, std::uint32_t 
 
 }  // namespace
 
-TEST_CASE("every code stands for its number", "[7.1]") {
+TEST_CASE("decode returns the value of every code", "[7.1]") {
   for (const Format& format : formats) {
     std::vector<std::int32_t> codes;
     for (std::uint32_t code = 0; code < 2 * format.sign(); ++code) codes.push_back(std::int32_t(code));
@@ -258,7 +258,7 @@ TEST_CASE("every code stands for its number", "[7.1]") {
   }
 }
 
-TEST_CASE("a number that a format has keeps its code", "[7.1]") {
+TEST_CASE("representable numbers are encoded exactly", "[7.1]") {
   for (const Format& format : formats) {
     std::vector<Point> points;
     for (std::uint32_t code = 0; code <= format.largest(); ++code) {
@@ -270,15 +270,15 @@ TEST_CASE("a number that a format has keeps its code", "[7.1]") {
   }
 }
 
-TEST_CASE("halfway points go to the even code, all others to the nearest", "[7.1]") {
+TEST_CASE("round to nearest, ties to even", "[7.1]") {
   for (const Format& format : formats) expect_codes(format, halfway_points(format, Ties::even));
 }
 
-TEST_CASE("halfway points go away from zero where that is asked for, as CUDA rounds to TF32", "[7.1]") {
+TEST_CASE("round to nearest, ties away from zero, as in CUDA's conversion to TF32", "[7.1]") {
   for (const Format& format : formats) expect_codes(format, halfway_points(format, Ties::away), Ties::away);
 }
 
-TEST_CASE("numbers below half of the smallest become zero, and keep their sign", "[7.1]") {
+TEST_CASE("numbers below half of the smallest become zero with their sign", "[7.1]") {
   for (const Format& format : formats) {
     std::vector<Point> points;
     const float half = float(format.value(1) / 2);
@@ -292,14 +292,14 @@ TEST_CASE("numbers below half of the smallest become zero, and keep their sign",
   }
 }
 
-TEST_CASE("what is too large becomes infinite, or NaN where there is no infinity", "[7.1]") {
+TEST_CASE("overflow gives infinity, or NaN in a format without infinity", "[7.1]") {
   for (const Format& format : formats) {
     expect_codes(format, large_numbers(format, Ties::even, overflow_code(format)));
     expect_codes(format, large_numbers(format, Ties::away, overflow_code(format)), Ties::away);
   }
 }
 
-TEST_CASE("a saturating conversion stops at the largest number, infinity too", "[7.1]") {
+TEST_CASE("saturating overflow gives the largest finite number, for infinity too", "[7.1]") {
   for (const Format& format : formats)
     expect_codes(format, large_numbers(format, Ties::even, format.largest()), Ties::even, Overflow::saturate);
 }
@@ -317,7 +317,7 @@ TEST_CASE("NaN stays NaN, in both modes", "[7.1]") {
     }
 }
 
-TEST_CASE("encoded numbers decode to the nearest number", "[7.1]") {
+TEST_CASE("encode followed by decode gives the nearest number", "[7.1]") {
   // Random floats of all sizes through both functions, against a search of the two neighbours.
   Random random(11);
   std::vector<float> x;
@@ -361,7 +361,7 @@ TEST_CASE("the table of ranges", "[whole]") {
                          expected[f][i]));
 }
 
-TEST_CASE("conversions agree with those that kernels use", "[whole]") {
+TEST_CASE("encode agrees with the conversions of the backend", "[whole]") {
   // On a GPU CUDA's own, for every format; on the simulator its conversions of fp16 and bf16.
   const std::size_t there = context().backend == Backend::cuda ? 7 : 2;
   struct Toolkit {

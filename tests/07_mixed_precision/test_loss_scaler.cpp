@@ -79,23 +79,23 @@ void expect_gradients(const std::vector<float>& gradients, float scale) {
          cause, id);
 }
 
-void expect_skipped(float bad, std::size_t place, std::size_t n) {
+void expect_skipped(float bad, std::size_t index, std::size_t n) {
   std::vector<float> gradients = normal_values(n, 3);
-  gradients[place] = bad;
+  gradients[index] = bad;
   const Step step = scaled_step(gradients, 1024);
-  const std::string what = fmt::format("gradient {} of {} is {}", place, n, bad);
-  const bool last = place == n - 1, nan = std::isnan(bad);
-  // More often, or for each gradient up to the bad one: not for want of looking at the gradients.
+  const std::string what = fmt::format("gradient {} of {} is {}", index, n, bad);
+  const bool last = index == n - 1, nan = std::isnan(bad);
+  // If the optimiser is called more than once, the cause is not a missing check of the gradients.
   const bool once = step.optimiser_calls == 1 && scaled_step(normal_values(n, 3), 1024).optimiser_calls == 1;
   expect(step.optimiser_calls == 0, what + fmt::format(", and the optimiser was called {} times", step.optimiser_calls),
          !once           ? ""
          : nan           ? "NaN is taken for a finite number"
-         : place == 0    ? "the step is taken although a gradient is not finite"
+         : index == 0    ? "the step is taken although a gradient is not finite"
          : last && n % 2 ? "the last gradients are not looked at"
                          : "only some of the gradients are looked at",
          !once        ? "unknown"
          : nan        ? "nan-counts-as-finite"
-         : place == 0 ? "step-on-non-finite"
+         : index == 0 ? "step-on-non-finite"
                       : "only-some-checked");
   expect(!step.taken, what + ", the step was skipped, and true returned", "the return value is the wrong way round",
          "returns-wrong");
@@ -193,7 +193,7 @@ struct Weights {
   worker::Reply reply;
 };
 
-/// Updates with the same gradients in each step.
+/// The parameters of several updates with the same gradients.
 struct Updates {
   float rate = 1, decay = 0;
   int steps = 1;
@@ -214,7 +214,7 @@ Weights updated(const std::vector<float>& master, const std::vector<float>& grad
           reply.output<std::uint16_t>("weights"), reply};
 }
 
-/// A weight after so many updates, if it is kept in fp16.
+/// A weight after `steps` updates, if it is kept in fp16.
 float updated_in_fp16(float weight, float gradient, float rate, int steps) {
   weight = half_to_float(float_to_half(weight));
   for (int step = 0; step < steps; ++step) weight = half_to_float(float_to_half(weight - rate * gradient));
@@ -231,7 +231,7 @@ void expect_weights(const std::vector<float>& master, const std::vector<float>& 
     const std::string what = fmt::format("weight {} starts at {}, its gradient is {} in each of {} steps of rate {}; ",
                                          i, master[i], gradients[i], steps, rate);
     if (!(std::abs(double(got.master[i]) - expected) <= allowed)) {
-      // Known mistakes, step by step. One that concerns all weights must explain all of them.
+      // Known mistakes, step by step. A mistake that affects all weights must explain all of them.
       float wrong_way = master[i];
       for (int step = 0; step < steps; ++step) wrong_way += rate * gradients[i];
       bool in_fp16 = true, some_move = false, some_right = false;
@@ -295,7 +295,7 @@ void expect_weights(const std::vector<float>& master, const std::vector<float>& 
 
 }  // namespace
 
-TEST_CASE("the optimiser is given the gradients of the loss", "[7.3]") {
+TEST_CASE("the optimiser receives the unscaled gradients", "[7.3]") {
   std::vector<float> gradients = normal_values(1001, 1);
   expect_gradients(gradients, 1024);
   for (float& gradient : gradients) gradient *= 1e-3f;
@@ -303,25 +303,25 @@ TEST_CASE("the optimiser is given the gradients of the loss", "[7.3]") {
   expect_gradients(gradients, 1);
 }
 
-TEST_CASE("small gradients survive what fp16 would make of them", "[7.3]") {
+TEST_CASE("gradients below fp16's smallest number survive the step", "[7.3]") {
   std::vector<float> gradients = normal_values(1001, 2);
   for (float& gradient : gradients) gradient *= 1e-8f;  // below half of fp16's smallest number
   expect_gradients(gradients, 65536);
 }
 
-TEST_CASE("a step with a gradient that is not finite is skipped", "[7.3]") {
-  for (const std::size_t place : {0, 1, 500, 1000})
+TEST_CASE("a step with a non-finite gradient is skipped", "[7.3]") {
+  for (const std::size_t index : {0, 1, 500, 1000})
     for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()})
-      expect_skipped(bad, place, 1001);
+      expect_skipped(bad, index, 1001);
   expect_skipped(1e3f, 7, 1001);  // finite, but 1024 times as large beyond fp16
 }
 
-TEST_CASE("a gradient that only unscaling makes infinite skips the step", "[7.3]") {
+TEST_CASE("a gradient that overflows when unscaled skips the step", "[7.3]") {
   // The largest float times 2^-120 is just below 256, which fp16 makes 256 of; 256 · 2^120 is beyond fp32.
   std::vector<float> gradients(100, 1);
   gradients[40] = std::numeric_limits<float>::max();
   const Step step = scaled_step(gradients, 0x1p-120f);
-  // Where an infinity in this place passes too, it is not when it is looked for that is wrong.
+  // If an infinity at this index passes too, the cause is not that the check comes before unscaling.
   std::vector<float> infinite(100, 1);
   infinite[40] = infinity;
   const bool once = step.optimiser_calls == 1 && scaled_step(infinite, 1).optimiser_calls == 0;
@@ -378,20 +378,20 @@ TEST_CASE("by default the scale is 2^16 and grows after 2000 good steps", "[7.4]
   expect_states({}, bad, expected);
 }
 
-TEST_CASE("the factors and the interval may be others", "[7.4]") {
+TEST_CASE("other factors and intervals are respected", "[7.4]") {
   expect_states({100, 1.5, 0.25, 2}, {0, 0, 0, 0, 1, 0, 0},
                 {{100, 1}, {150, 0}, {150, 1}, {225, 0}, {56.25, 0}, {56.25, 1}, {84.375, 0}});
   expect_states({8, 2, 0.5, 1}, {0, 0, 1, 0}, {{16, 0}, {32, 0}, {16, 0}, {32, 0}});
 }
 
 TEST_CASE("the scale stays finite", "[7.4]") {
-  // GradScaler leaves a scale as it is that would become infinite; so does this one.
+  // A scale that would become infinite does not change, as in GradScaler.
   expect_states({0x1p126, 2, 0.5, 1}, {0, 0, 0, 1}, {{0x1p127f, 0}, {0x1p127f, 0}, {0x1p127f, 0}, {0x1p126f, 0}});
   expect_states({3e38, 2, 0.5, 2}, {0, 0, 0, 0}, {{3e38f, 1}, {3e38f, 0}, {3e38f, 1}, {3e38f, 0}});
 }
 
-TEST_CASE("the scale stays above zero, and so does its inverse below infinity", "[7.4]") {
-  // GradScaler goes on to 0, and no step is ever taken again: here the book deviates.
+TEST_CASE("the scale stays positive and its inverse finite", "[7.4]") {
+  // GradScaler continues down to 0, and no step is ever taken again. The book deviates from that.
   expect_states({0x1p-125, 2, 0.5, 2}, {1, 1, 1, 0, 0},
                 {{0x1p-126f, 0}, {0x1p-126f, 0}, {0x1p-126f, 0}, {0x1p-126f, 1}, {0x1p-125f, 0}});
   std::vector<std::int32_t> bad(300, 1);
@@ -400,20 +400,20 @@ TEST_CASE("the scale stays above zero, and so does its inverse below infinity", 
   expect_states({}, bad, expected);
 }
 
-TEST_CASE("updates far below fp16's step add up", "[7.6]") {
+TEST_CASE("updates far below fp16's spacing accumulate", "[7.6]") {
   // Near 1, fp16's numbers are 2^-10 apart, or 2^-11 below 1. 100 updates of 1e-4 are 10 steps and more. Near 1/100
   // they are 2^-17 apart: that weight moves in fp16 too.
   expect_weights({1, -1, 0.5f, 2, 0.01f}, {1, -1, 0.1f, -3, -1}, 1e-4f, 100);
 }
 
-TEST_CASE("the copy in fp16 is the master weight to the nearest", "[7.6]") {
+TEST_CASE("the fp16 copy is the master weight, rounded to nearest even", "[7.6]") {
   expect_weights(normal_values(500, 5), normal_values(500, 6), 1e-2f, 1);
   // Halfway points, subnormal numbers, and one that is too large.
   expect_weights({1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 0x1.8p-24f, 0x1p-25f, 1e5f}, {0, 0, 0, 0, 0}, 1, 1);
 }
 
 TEST_CASE("every weight is updated once, for every length", "[7.6]") {
-  for (const std::size_t n : {4, 5, 1, 3, 127, 512, 515, 3002}) {  // first with a group of four: it tells the tail
+  for (const std::size_t n : {4, 5, 1, 3, 127, 512, 515, 3002}) {  // first with a group of four, to identify the tail
     const Weights got = updated(std::vector<float>(n, 2), std::vector<float>(n, 1), {.rate = 0.5f});
     const std::size_t wrong =
         std::size_t(std::ranges::find_if(got.master, [](float w) { return w != 1.5f; }) - got.master.begin());
@@ -432,7 +432,7 @@ TEST_CASE("every weight is updated once, for every length", "[7.6]") {
          fmt::format("of {} weights, {} were updated once", n, std::ranges::count(got.master, 1.5f)));
 }
 
-TEST_CASE("momentum is the sum of the gradients, each weighed by how long ago it was", "[7.6]") {
+TEST_CASE("momentum is the decayed sum of the gradients", "[7.6]") {
   const std::vector<float> master = normal_values(301, 7), gradients = normal_values(301, 8),
                            before = normal_values(301, 9);
   constexpr double decay = 0.75, rate = 0.125;
@@ -477,7 +477,7 @@ TEST_CASE("momentum is the sum of the gradients, each weighed by how long ago it
       return std::pair{weight, now.momentum};
     };
     const auto [weight, momentum] = after(right);
-    // No value on the way is larger.
+    // No intermediate value is larger.
     const double most = std::abs(before[i]) + steps * std::abs(double(gradients[i])), error = steps * 4 * 0x1p-24;
     const auto is = [&](double value) {
       return std::abs(double(got.master[i]) - value) <= error * (std::abs(master[i]) + steps * rate * most);
@@ -492,7 +492,7 @@ TEST_CASE("momentum is the sum of the gradients, each weighed by how long ago it
   }
 }
 
-TEST_CASE("after a gradient that was not finite nothing changes", "[7.6]") {
+TEST_CASE("nothing changes if the flag is set", "[7.6]") {
   const std::vector<float> master = normal_values(515, 10), before = normal_values(515, 11);
   std::vector<float> gradients = normal_values(515, 12);
   gradients[100] = std::numeric_limits<float>::infinity();
@@ -506,7 +506,7 @@ TEST_CASE("after a gradient that was not finite nothing changes", "[7.6]") {
          "the flag is not looked at: an infinite gradient reaches the weights, and stays there", "flag-ignored");
 }
 
-TEST_CASE("one pass: every number is read once and written once, 16 bytes at a time", "[7.6]") {
+TEST_CASE("one pass: every element is read and written once, 16 bytes at a time", "[7.6]") {
   require_counters();
   const std::size_t n = 48 * 128;
   const std::vector<float> some = normal_values(n, 13);
@@ -524,7 +524,7 @@ TEST_CASE("one pass: every number is read once and written once, 16 bytes at a t
                "neighbouring lanes do not write neighbouring copies, or each copy by itself", "uncoalesced");
 }
 
-TEST_CASE("scale, skip, update and copy together train through an overflow", "[whole]") {
+TEST_CASE("training recovers from an overflow", "[whole]") {
   // The loss sum of (w - target)² / 2. The scale 2^30 overflows at first; it falls until steps are taken.
   const std::vector<float> target{1, -2, 0.5f, 1e-3f, 3e-6f};
   const int steps = 400;

@@ -60,52 +60,52 @@ void expect_unscaled(const std::vector<std::uint16_t>& scaled, float scale) {
          "finite gradients are reported", "false-alarm");
 }
 
-/// A gradient of n is `bad`, at each place of a list by turns: which places leave the flag at 0?
-std::vector<std::size_t> missed_places(std::size_t n, std::span<const std::size_t> places, std::uint16_t bad) {
+/// Sets one of n gradients to `bad`, for each of the indices; returns those that leave the flag at 0.
+std::vector<std::size_t> missed_indices(std::size_t n, std::span<const std::size_t> indices, std::uint16_t bad) {
   std::vector<std::size_t> missed;
-  for (const std::size_t place : places) {
+  for (const std::size_t index : indices) {
     std::vector<std::uint16_t> scaled = numbered_codes(n);
-    scaled[place] = bad;
-    if (unscale(scaled, 1024).output<std::int32_t>("found")[0] != 1) missed.push_back(place);
+    scaled[index] = bad;
+    if (unscale(scaled, 1024).output<std::int32_t>("found")[0] != 1) missed.push_back(index);
   }
   return missed;
 }
 
-/// What a place of n gradients is to the kernel: a thread takes four neighbours, a warp 128, a block of 256 threads
-/// 1024.
-struct Seat {
+/// Where in the grid gradient `index` of n is processed: 4 adjacent gradients per thread, 128 per warp, 1024 per block
+/// of 256 threads.
+struct Position {
   bool tail, also_tail, first_block, first_warp, first_lane;
 };
-Seat seat_of(std::size_t place, std::size_t n) {
-  const bool tail = place >= n / 4 * 4;
-  const std::size_t thread = tail ? place - n / 4 * 4 : place / 4;
+Position position_of(std::size_t index, std::size_t n) {
+  const bool tail = index >= n / 4 * 4;
+  const std::size_t thread = tail ? index - n / 4 * 4 : index / 4;
   return {tail, thread < n % 4, thread < 256, thread % 256 < 32, thread % 32 == 0};
 }
 
-/// Each of the places of n is found. Only a pattern that one mistake explains, place for place, is given a name.
-void expect_found(std::size_t n, std::span<const std::size_t> places, std::uint16_t bad) {
-  const std::vector<std::size_t> missed = missed_places(n, places, bad);
+/// Expects every one of the indices to be found. A mistake is named only if it explains every index.
+void expect_found(std::size_t n, std::span<const std::size_t> indices, std::uint16_t bad) {
+  const std::vector<std::size_t> missed = missed_indices(n, indices, bad);
   const auto are_missed = [&](auto rule) {
-    return std::ranges::all_of(places, [&](std::size_t place) {
-      return rule(seat_of(place, n)) == (std::ranges::find(missed, place) != missed.end());
+    return std::ranges::all_of(indices, [&](std::size_t index) {
+      return rule(position_of(index, n)) == (std::ranges::find(missed, index) != missed.end());
     });
   };
   const bool nan = (bad & 0x7fff) > 0x7c00;
   std::string cause, id = "unknown";
-  if (nan) {  // infinities have been found at the same places
+  if (nan) {  // infinities have been found at the same indices
     cause = "NaN is taken for a finite number", id = "nan-counts-as-finite";
-  } else if (are_missed([](const Seat&) { return true; })) {
+  } else if (are_missed([](const Position&) { return true; })) {
     cause = "the flag is set for no gradient, wherever it lies", id = "never-reported";
-  } else if (are_missed([](const Seat& s) { return s.tail; })) {
+  } else if (are_missed([](const Position& s) { return s.tail; })) {
     cause = "the gradients after the last four are not looked at", id = "tail-not-checked";
-  } else if (are_missed([](const Seat& s) { return !s.tail && s.also_tail; })) {
+  } else if (are_missed([](const Position& s) { return !s.tail && s.also_tail; })) {
     cause = "a thread that looks at what is left over forgets what it has found before", id = "found-forgotten";
-  } else if (are_missed([](const Seat& s) { return !s.first_block; })) {
+  } else if (are_missed([](const Position& s) { return !s.first_block; })) {
     cause = "a later block's gradients are not looked at, or its report is overwritten",
     id = "later-blocks-not-checked";
-  } else if (are_missed([](const Seat& s) { return !s.first_lane; })) {
+  } else if (are_missed([](const Position& s) { return !s.first_lane; })) {
     cause = "what lane 0 has not seen itself is lost", id = "one-lane-checked";
-  } else if (are_missed([](const Seat& s) { return !s.first_warp; })) {
+  } else if (are_missed([](const Position& s) { return !s.first_warp; })) {
     cause = "only the first warp of a block reports", id = "one-warp-reports";
   }
   expect(missed.empty(),
@@ -128,22 +128,23 @@ TEST_CASE("unscaled gradients may be far below fp16's smallest number", "[7.5]")
   for (const float scale : {1.0f, 0x1p24f, 0x1p100f, 0x1p-10f, 3.0f}) expect_unscaled(numbered_codes(3000), scale);
 }
 
-TEST_CASE("any gradient that is not finite is found", "[7.5]") {
+TEST_CASE("every non-finite gradient is found", "[7.5]") {
   constexpr std::uint16_t nan = 0x7e00, infinity = 0x7c00, minus_infinity = 0xfc00;
-  // Lane 0 and another of the first warp, of the last, and of a later block; the last group of four; what is left over.
-  constexpr std::size_t places[] = {0, 37, 896, 1023, 1024, 2500, 4099, 4100, 4101};
-  // Infinities first: a message about them says most.
-  for (const std::uint16_t bad : {infinity, minus_infinity, nan}) expect_found(4102, places, bad);
+  // Lane 0 and another lane of the first warp, of the last warp, and of a later block; the last group of four; the
+  // tail.
+  constexpr std::size_t indices[] = {0, 37, 896, 1023, 1024, 2500, 4099, 4100, 4101};
+  // Infinities first: their diagnosis is the most specific.
+  for (const std::uint16_t bad : {infinity, minus_infinity, nan}) expect_found(4102, indices, bad);
 }
 
-TEST_CASE("a product that is not finite is found too", "[7.5]") {
-  // 60000 · 2^120 is beyond fp32: finite as it came, infinite for the optimiser.
+TEST_CASE("a gradient that overflows when unscaled is found", "[7.5]") {
+  // 60000 · 2^120 is beyond fp32: finite when scaled, infinite for the optimiser.
   const auto is_found = [](float gradient, float scale) {
     std::vector<std::uint16_t> scaled(1000, 0x3c00);  // 1
     scaled[700] = float_to_half(gradient);
     return unscale(scaled, scale).output<std::int32_t>("found")[0] == 1;
   };
-  // Where an infinity in this place is missed too, it is not when it is looked for that is wrong.
+  // If an infinity at this index is missed too, the cause is not that the check comes before unscaling.
   const bool found = is_found(60000, 0x1p-120f), alone = !found && is_found(INFINITY, 1);
   expect(found, "a gradient of 60000 with the scale 2^-120 is infinite when unscaled, and the flag is 0",
          alone ? "what is looked at is the scaled gradient, not what the optimiser is given" : "",
@@ -158,7 +159,7 @@ TEST_CASE("a flag that is set stays set", "[7.5]") {
            "the flag is written in good cases too", "flag-overwritten");
 }
 
-TEST_CASE("one pass: every sector is read once and written once, and good gradients need no atomic", "[7.5]") {
+TEST_CASE("one pass: every sector is read and written once, and finite gradients need no atomic", "[7.5]") {
   require_counters();
   const std::size_t n = 48 * 256;
   const worker::Reply reply = unscale(numbered_codes(n), 1024);
@@ -176,7 +177,7 @@ TEST_CASE("one pass: every sector is read once and written once, and good gradie
                "flag-overwritten");
 }
 
-TEST_CASE("a warp reports once, however many of its lanes have something to tell", "[7.5]") {
+TEST_CASE("a warp issues one atomic, however many lanes find a non-finite result", "[7.5]") {
   require_counters();
   const std::size_t n = 48 * 128;  // 128 gradients a warp
   const worker::Reply reply = unscale(std::vector<std::uint16_t>(n, 0x7c00), 1024);
@@ -185,7 +186,7 @@ TEST_CASE("a warp reports once, however many of its lanes have something to tell
                "every lane that found something reports it itself, or none", "atomic-per-lane");
 }
 
-TEST_CASE("a warp reports once, over all its turns of the loop and what is left over", "[7.5]") {
+TEST_CASE("a warp issues one atomic for all loop iterations and the tail", "[7.5]") {
   require_counters();
   // 48 warps and 3 gradients left over; then more than a grid of 1024 blocks takes at once.
   for (const std::size_t n : {48 * 128 + 3, 1024 * 1024 + 1024 + 2}) {
@@ -198,7 +199,7 @@ TEST_CASE("a warp reports once, over all its turns of the loop and what is left 
   }
 }
 
-TEST_CASE("the kernel unscales as the step does, and finds what the step skips", "[whole]") {
+TEST_CASE("the kernel of 7.5 agrees with the step of 7.3", "[whole]") {
   std::vector<float> gradients = normal_values(3001, 4);
   for (const bool bad : {false, true}) {
     if (bad) gradients[2999] = 1e6f;  // 1024 times as large, it is beyond fp16

@@ -1,6 +1,6 @@
-// What of attention's backward pass is lost in fp16, by the length of the sequence and the loss scale: a float64
-// backward pass beside the same pass with fp16's roundings, for one head without a mask. Header-only and free of the
-// book's libraries, since a worker computes it.
+// Underflow of attention's backward pass in fp16, by sequence length and loss scale: a float64 backward pass compared
+// with the same pass with fp16's roundings, for one head without a mask. Header-only and independent of the book's
+// libraries, since a worker computes it.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct UnderflowOptions {
   std::vector<std::int64_t> lengths{256, 1024, 4096};  ///< N: Nq = Nk
   std::vector<int> scale_exponents{0, 8, 16, 24};      ///< log2 of the loss scale
   std::int64_t d = 64;
-  /// The loss is the mean over so many tokens: 16 sequences of 1024.
+  /// The loss is the mean over this number of tokens: 16 sequences of 1024.
   std::int64_t tokens = std::int64_t{1} << 14;
   /// Root mean square of the gradient of one token's own loss with respect to an element of its row of O; dO is that,
   /// normal, divided by `tokens`. 0.2 is about what the model of `./workbook train` has (notes/training.md).
@@ -72,9 +72,9 @@ std::vector<T> by_columns(const std::vector<T>& rows, std::int64_t N, std::int64
   return columns;
 }
 
-/// row (N) = the products of x (d) with all rows of a matrix, given by columns.
+/// row (N) = A x, for x (d) and a matrix A (N, d) that is stored column by column.
 template <class T>
-void products(std::vector<T>& row, const T* x, const std::vector<T>& columns, std::int64_t N, std::int64_t d) {
+void matrix_vector(std::vector<T>& row, const T* x, const std::vector<T>& columns, std::int64_t N, std::int64_t d) {
   std::fill(row.begin(), row.end(), T(0));
   for (std::int64_t c = 0; c < d; ++c) add_multiple(row.data(), &columns[std::size_t(c * N)], x[c], N);
 }
@@ -94,7 +94,7 @@ inline Exact exact_gradients(const Head<double>& head) {
   for (std::int64_t i = 0; i < N; ++i) {
     const double *Q = &head.Q[std::size_t(i * d)], *dO = &head.dO[std::size_t(i * d)];
     double *O = &exact.O[std::size_t(i * d)], *dQ = &exact.dQ[std::size_t(i * d)];
-    products(P, Q, head.K_columns, N, d);
+    matrix_vector(P, Q, head.K_columns, N, d);
     const double m = head.scale * *std::max_element(P.begin(), P.end());
     double l = 0;
     for (double& x : P) l += x = std::exp(head.scale * x - m);
@@ -102,7 +102,7 @@ inline Exact exact_gradients(const Head<double>& head) {
     exact.lse[std::size_t(i)] = m + std::log(l);
     for (std::int64_t j = 0; j < N; ++j) add_multiple(O, &head.V[std::size_t(j * d)], P[std::size_t(j)], d);
     const double D = dot(dO, O, d);
-    products(dP, dO, head.V_columns, N, d);
+    matrix_vector(dP, dO, head.V_columns, N, d);
     for (std::int64_t j = 0; j < N; ++j) {
       const double p = P[std::size_t(j)], dS = head.scale * p * (dP[std::size_t(j)] - D);
       add_multiple(dQ, &head.K[std::size_t(j * d)], dS, d);
@@ -151,8 +151,8 @@ inline UnderflowRow row(Head<float> head, const Head<double>& exact_head, const 
       dS(P.size());
   for (std::int64_t i = 0; i < N; ++i) {
     const float *Q = &head.Q[std::size_t(i * d)], *dO = &head.dO[std::size_t(i * d)];
-    products(P, Q, head.K_columns, N, d);
-    products(dP, dO, head.V_columns, N, d);
+    matrix_vector(P, Q, head.K_columns, N, d);
+    matrix_vector(dP, dO, head.V_columns, N, d);
     double D = 0;  // dO·O
     for (std::int64_t c = 0; c < d; ++c) D += double(dO[c]) * exact.O[std::size_t(i * d + c)];
     for (std::size_t j = 0; j < P.size(); ++j) {

@@ -14,29 +14,29 @@ namespace {
 using workbook::Shape;
 using workbook::cuda::Arguments, workbook::cuda::DeviceArray, workbook::cuda::Operations, workbook::cuda::Role;
 
-/// As the operation "backward"; the numbers owned, passing and warps must be given, deterministic may be. With the
-/// array dlse (B, H, Nq) the loss depends on the LSE too; with the array semaphores it gets what the semaphores come
-/// to.
+/// As the operation "backward"; the numbers Bc, Br and warps must be given, deterministic may be. With the
+/// array dlse (B, H, Nq) the loss depends on the LSE too.
 void backward(const Arguments& call) {
   workbook::cuda::GradientTensors<half, half> t(call);
   const Shape shape = call.shape();
-  DeviceArray<float2> rows("rows", ch09::padded_rows(shape), Role::scratch);
+  DeviceArray<float2> row_stats("row_stats", ch09::padded_rows(shape), Role::scratch);
   DeviceArray<float> dQ_sum("dQ_sum", ch09::dQ_sum_size(shape), Role::scratch);
   const bool deterministic = call.integer("deterministic", 0) != 0;
   DeviceArray<int> semaphores("semaphores", deterministic ? ch09::semaphore_count(shape) : 0, Role::scratch);
   DeviceArray<float> dlse("dlse", call.input("dlse"));
   ch09::backward(ch09::BackwardCall<half>{call.setting(), t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.dO.data(),
                                           t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data()},
-                 dlse.data(), ch09::Scratch{rows.data(), dQ_sum.data(), deterministic ? semaphores.data() : nullptr},
+                 dlse.data(),
+                 ch09::Scratch{row_stats.data(), dQ_sum.data(), deterministic ? semaphores.data() : nullptr},
                  {int(call.integer("Bc")), int(call.integer("Br")), int(call.integer("warps"))});
   t.download(call);
 }
 
-/// Of two blocks with two warps each. A warp of block 0 has the second turn of its place, one of block 1 the first,
-/// which adds 1 in every lane after the other has begun to wait.
-__global__ void take_turns_kernel(int* numbers, int* begun, int* sums, int* got) {
+/// Two blocks of two warps each. A warp of block 0 has turn 1 of its counter. The warp of block 1 has turn 0: it adds 1
+/// in every lane after the warp of block 0 has begun to wait.
+__global__ void ordered_additions_kernel(int* counters, int* begun, int* sums, int* got) {
   const int thread = threadIdx.x, warp = thread / 32;
-  const ch09::Semaphore<true> semaphore{numbers + warp, 1 - int(blockIdx.x)};
+  const ch09::Semaphore<true> semaphore{counters + warp, 1 - int(blockIdx.x)};
   if (blockIdx.x == 0) {
     const int seen = ch09::read_counter(semaphore);
     if (thread % 32 == 0) atomicAdd(begun + warp, 1);
@@ -52,30 +52,31 @@ __global__ void take_turns_kernel(int* numbers, int* begun, int* sums, int* got)
   }
 }
 
-__global__ void end_turn_kernel(int* number) {
-  ch09::release(ch09::Semaphore<true>{number, 0});
+__global__ void release_kernel(int* counter) {
+  ch09::release(ch09::Semaphore<true>{counter, 0});
 }
-// -> number (1), int32: what a turn's place holds when the first turn of a warp has ended
+// -> counter (1), int32: its value after one warp has released the semaphore
 void release(const Arguments& call) {
   const std::int32_t zero[1] = {};
-  DeviceArray<std::int32_t> number("number", std::span<const std::int32_t>(zero));
+  DeviceArray<std::int32_t> counter("counter", std::span<const std::int32_t>(zero));
   workbook::cuda::begin_chapter();
-  workbook::cuda::launch(end_turn_kernel, dim3(1), dim3(32), 0, number.data());
-  number.download(call.array<std::int32_t>("number"));
+  workbook::cuda::launch(release_kernel, dim3(1), dim3(32), 0, counter.data());
+  counter.download(call.array<std::int32_t>("counter"));
 }
 
-// -> got (64), int32: what each lane of block 0 finds
-void take_turns(const Arguments& call) {
+// -> got (64), int32: the sum that each lane of block 0 reads after wait_for
+void ordered_additions(const Arguments& call) {
   const std::int32_t zeros[64] = {};
-  DeviceArray<std::int32_t> numbers("numbers", std::span<const std::int32_t>(zeros, 2)),
+  DeviceArray<std::int32_t> counters("counters", std::span<const std::int32_t>(zeros, 2)),
       begun("begun", std::span<const std::int32_t>(zeros, 2)), sums("sums", std::span<const std::int32_t>(zeros));
   DeviceArray<std::int32_t> got("got", 64, Role::output);
   workbook::cuda::begin_chapter();
-  workbook::cuda::launch(take_turns_kernel, dim3(2), dim3(64), 0, numbers.data(), begun.data(), sums.data(),
+  workbook::cuda::launch(ordered_additions_kernel, dim3(2), dim3(64), 0, counters.data(), begun.data(), sums.data(),
                          got.data());
   got.download(call.array<std::int32_t>("got"));
 }
 
-const Operations operations{{"release", release}, {"take_turns", take_turns}, {"backward_dlse", backward}};
+const Operations operations{
+    {"release", release}, {"ordered_additions", ordered_additions}, {"backward_dlse", backward}};
 
 }  // namespace

@@ -22,20 +22,20 @@ std::int64_t team_of(const Sizes& sizes) {
   return 32 * sizes.warps / sizes.Bc;
 }
 
-/// mma and ldmatrix of one Q tile and one K/V tile: five products, each operand loaded for 32 rows of the
+/// mma, ldmatrix and stmatrix of one Q tile and one K/V tile: five matmuls, each operand loaded for 32 rows of the
 /// result.
 struct Instructions {
   double mma, ldmatrix, stmatrix;
 };
 Instructions instructions_of(std::int64_t d, const Sizes& s) {
   const std::int64_t team = team_of(s);
-  const double warps = double(s.warps), half = double(s.passing) / 2, columns = double(d) / double(team);
+  const double warps = double(s.warps), half = double(s.Br) / 2, columns = double(d) / double(team);
   const double formed = team == 1 ? 2 : 1;                                // halves of a Q tile that a warp forms
   const double scores = formed * 2 * (double(d) / 16) * (2 + half / 16);  // Sᵀ and dPᵀ
   const double products = 2 * 2 * (half / 16) * (columns / 16);           // dV and dK, both halves
   const double exchanged = team == 1 ? 0 : 2 * 2 * (half / 16);           // P and dS of the other half
-  const double dQ = double(s.owned) / 16 * (2 + double(d * s.passing / 32 / s.warps) / 16);  // 32 rows of it
-  return {5 * double(s.owned * s.passing * d) / (16 * 8 * 16), warps * (scores + products + exchanged + dQ),
+  const double dQ = double(s.Bc) / 16 * (2 + double(d * s.Br / 32 / s.warps) / 16);  // 32 rows of it
+  return {5 * double(s.Bc * s.Br * d) / (16 * 8 * 16), warps * (scores + products + exchanged + dQ),
           warps * formed * (half / 16) * 2 * (team == 1 ? 1 : 2)};
 }
 void expect_instructions() {
@@ -44,10 +44,8 @@ void expect_instructions() {
     for (const Sizes& sizes : all_sizes(d)) {
       const Instructions expected = instructions_of(d, sizes);
       const Growth growth(d, sizes);
-      growth.expect("multiply_calls", expected.mma, "mma of five products",
-                    "five products of a Q tile and a K/V tile take so many mma: one of them is computed twice, "
-                    "or not at all",
-                    "products");
+      growth.expect("multiply_calls", expected.mma, "mma of five matmuls",
+                    "one of the five matmuls of a Q tile and a K/V tile is computed twice, or not at all", "products");
       growth.expect("shared.matrix_loads", expected.ldmatrix, "ldmatrix of their operands",
                     "an operand is loaded more often than once for 32 rows of the result, or it is not loaded",
                     "matrix-loads");
@@ -57,7 +55,7 @@ void expect_instructions() {
 
 }  // namespace
 
-// ---- 9.1 what a query brings ----
+// ---- 9.1 LSE and D of each query ----
 
 TEST_CASE("the LSE is taken in units of log2", "[9.1]") {
   for (const char* kind : {"normal", "large logits"}) {
@@ -91,7 +89,7 @@ TEST_CASE("the gradient of the LSE is subtracted from D", "[9.1]") {
 const Claims of_9_2 = {
     {"[9.2]", "every 16 columns of Q, K, V and dO count", [] { expect_every_column(); }},
     {"[9.2]", "every key and every query has a score of its own", [] { expect_own_scores(); }},
-    {"[9.2]", "S and dP take no more instructions than they must", [] { expect_instructions(); }},
+    {"[9.2]", "S and dP use no redundant instructions", [] { expect_instructions(); }},
 };
 
 // ---- 9.3 form_P_and_dS ----
@@ -122,7 +120,7 @@ TEST_CASE("only Q tiles that see a key are loaded", "[9.4]") {
   }
 }
 
-TEST_CASE("only Q tiles that the diagonal or the end crosses are masked", "[9.4]") {
+TEST_CASE("only Q tiles on the diagonal or at the end are masked", "[9.4]") {
   require_counters();
   for (const auto& [Nq, Nk] : lengths_of_every_kind(70)) {
     const BackwardProblem given = input("normal", {1, 1, 1, Nq, Nk, 32}, 196, {true}).given;
@@ -140,10 +138,10 @@ const Claims of_9_5 = {
     {"[9.5]", "dV is Pᵀ dO", [] { expect_dV(); }},
     {"[9.5]", "dK is scale dSᵀ Q", [] { expect_dK(); }},
     {"[9.5]", "P and dS are rounded once", [] { expect_rounded_once(); }},
-    {"[9.5]", "dK and dV take no more instructions than they must", [] { expect_instructions(); }},
+    {"[9.5]", "dK and dV use no redundant instructions", [] { expect_instructions(); }},
 };
 
-// ---- 9.6 what goes through shared memory ----
+// ---- 9.6 the exchange through shared memory ----
 
 TEST_CASE("a team of two exchanges P and dS", "[9.6]") {
   for (const Sizes& sizes : all_sizes(128)) {
@@ -174,7 +172,7 @@ const Claims of_9_7 = {
     {"[9.7]", "every key has its part in dQ", [] { expect_every_key_in_dQ(); }},
 };
 
-TEST_CASE("every addition fills a line of 128 bytes", "[9.7]") {
+TEST_CASE("every atomic addition fills a line of 128 bytes", "[9.7]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
@@ -187,33 +185,33 @@ TEST_CASE("every addition fills a line of 128 bytes", "[9.7]") {
                    "a part of dQ is added more or less often than once for each K/V tile", "traffic");
       expect_count(reply, "dQ_sum.atomic_sectors", elements / 8,
                    fmt::format("32 lanes add to 128 bytes side by side, 4 sectors, d={}, {}", d, sizes.text()),
-                   "the lanes of a warp add to places that do not lie side by side", "uncoalesced");
+                   "the 32 lanes of a warp add to addresses that are not adjacent", "uncoalesced");
     }
   }
 }
 
-TEST_CASE("dQ takes no more instructions than it must", "[9.7]") {
+TEST_CASE("dQ uses no redundant instructions", "[9.7]") {
   expect_instructions();
 }
 
-// ---- 9.8 turns ----
+// ---- 9.8 the semaphore ----
 
-TEST_CASE("a warp waits for its turn", "[9.8]") {
-  // Alone, nobody waits for it.
-  worker::Call alone("end_turn");
-  const std::int32_t ended = call(alone.output<std::int32_t>("number", 1)).output<std::int32_t>("number")[0];
-  expect(ended == 1, fmt::format("after the first turn of a warp its place holds {}, and has to hold 1", ended),
-         "a warp ends its turn once: one lane adds 1", "turns");
-  // Two blocks of two warps. The first has the second turns, and begins first; the second adds 1 in every lane, later.
-  worker::Call request("take_turns");
+TEST_CASE("a warp waits for its semaphore", "[9.8]") {
+  // One warp alone, which does not have to wait.
+  worker::Call alone("release");
+  const std::int32_t released = call(alone.output<std::int32_t>("counter", 1)).output<std::int32_t>("counter")[0];
+  expect(released == 1, fmt::format("after one release the counter is {}; it must be 1", released),
+         "release must increment the counter once per warp: one lane adds 1", "turns");
+  // Two blocks of two warps. Block 0 has turn 1 and starts waiting first; block 1 has turn 0 and adds 1 in every lane.
+  worker::Call request("ordered_additions");
   request.number("workers", 2).output<std::int32_t>("got", 64);
   const worker::Reply reply = call(request);
   const std::vector<std::int32_t> got = reply.output<std::int32_t>("got");
   const auto early = std::find(got.begin(), got.end(), 0);
   expect(early == got.end(),
-         fmt::format("thread {} of a block goes on before its warp's turn: what the turn before adds is not there yet",
+         fmt::format("thread {} continues before its warp's turn: the additions of the turn before are not visible yet",
                      early - got.begin()),
-         "wait_for returns before the place holds this warp's number", "turn-not-waited");
+         "wait_for returns before the counter equals semaphore.turn", "turn-not-waited");
 }
 
 TEST_CASE("each K/V tile ends its turn", "[9.8]") {
@@ -221,9 +219,9 @@ TEST_CASE("each K/V tile ends its turn", "[9.8]") {
   expect_every_kind(all_gradients, deterministic_mode);
 }
 
-TEST_CASE("no lane adds before its turn or after it", "[9.8]") {
+TEST_CASE("every lane adds between wait_for and release", "[9.8]") {
   require_counters();
-  // What lane 0 sees and says for its warp has to be true of all lanes.
+  // Lane 0 polls and increments for the whole warp: __syncwarp() must order the other lanes.
   const Input in = input("normal", {1, 1, 1, 130, 260, 64}, 255);
   const Sizes sizes = usual_sizes(64, deterministic_mode);
   Numbers numbers = sizes.numbers();
@@ -231,26 +229,26 @@ TEST_CASE("no lane adds before its turn or after it", "[9.8]") {
   const worker::Reply reply = backward(in.given, numbers).reply;
   numbers["deterministic"] = 0;
   const worker::Reply other = backward(in.given, numbers).reply;
-  const double turns = double(count_blocks(in.given.problem.shape, false, sizes).visited * sizes.warps);
-  const double met = counter(reply, "warp_barriers") - counter(other, "warp_barriers");
-  expect(met == 2 * turns,
-         fmt::format("{} __syncwarp more than without turns; {} turns of a warp take {}", met, turns, 2 * turns),
-         "the lanes of a warp do not wait for each other: once before the additions, when the turn has come, and once "
-         "after them, before it ends",
+  const double pieces = double(count_blocks(in.given.problem.shape, false, sizes).visited * sizes.warps);
+  const double barriers = counter(reply, "warp_barriers") - counter(other, "warp_barriers");
+  expect(barriers == 2 * pieces,
+         fmt::format("deterministic mode executes {} __syncwarp() more; {} pieces of dQ need {}", barriers, pieces,
+                     2 * pieces),
+         "the lanes of a warp are not synchronised: wait_for needs a __syncwarp() after the polling, and release one "
+         "between the fences and the increment",
          "turn-without-syncwarp");
-  // The simulator's threads see every write at once, so that a fence that is missing spoils no number: it is counted.
-  worker::Call alone("end_turn"), turns_of_two("take_turns");
-  const double at_end = counter(call(alone.output<std::int32_t>("number", 1)), "fences");
-  turns_of_two.number("workers", 2).output<std::int32_t>("got", 64);
-  const double of_waits = counter(call(turns_of_two), "fences") - 2 * at_end;
-  expect(
-      at_end >= 1, "a warp ends its turn without any __threadfence()",
-      "the additions of a turn have to come before the number that ends it, for all threads of the GPU: that is what "
-      "__threadfence() says",
-      "turn-without-fence");
-  expect(of_waits >= 4, fmt::format("four warps wait for their turns with {} __threadfence() together", of_waits),
-         "what a warp adds in its turn has to come after the number that it has waited for: that is what "
-         "__threadfence() says",
+  // On the simulator every write is visible at once, so a missing fence changes no result: fences are counted instead.
+  worker::Call alone("release"), ordered("ordered_additions");
+  const double at_end = counter(call(alone.output<std::int32_t>("counter", 1)), "fences");
+  ordered.number("workers", 2).output<std::int32_t>("got", 64);
+  const double of_waits = counter(call(ordered), "fences") - 2 * at_end;
+  expect(at_end >= 1, "release executes no __threadfence()",
+         "the additions of a warp must be visible to the whole GPU before the counter's increment: each lane needs a "
+         "__threadfence()",
+         "turn-without-fence");
+  expect(of_waits >= 4, fmt::format("four calls of wait_for execute {} __threadfence() in total", of_waits),
+         "a warp's additions must come after the read of the counter: wait_for needs a __threadfence() after the "
+         "polling",
          "turn-without-fence");
 }
 
@@ -258,7 +256,7 @@ TEST_CASE("no lane adds before its turn or after it", "[9.8]") {
 
 TEST_CASE("ragged tails are part of the answer", "[9.9]") {
   std::uint64_t seed = 260;
-  // With one key or one query many mistakes look alike: the others are asked first.
+  // With one key or one query many mistakes look alike: the other lengths come first.
   for (const auto& [Nq, Nk] : {std::pair{70, 133}, {65, 95}, {31, 97}, {1, 33}, {33, 1}, {1, 1}}) {
     expect_right(input("normal", {1, 2, 2, Nq, Nk, 64}, ++seed));
     expect_right_small(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {true}));
@@ -267,14 +265,14 @@ TEST_CASE("ragged tails are part of the answer", "[9.9]") {
   expect_every_kind();
 }
 
-TEST_CASE("every Q tile counts once", "[9.9]") {
+TEST_CASE("every Q tile contributes once", "[9.9]") {
   for (const std::int64_t d : {32, 128}) {
     for (std::int64_t first = 0; first < 192; first += 64)
       expect_right(only_queries(input("normal", {1, 1, 1, 192, 40, d}, 275), first, 64));
   }
 }
 
-TEST_CASE("one barrier a Q tile", "[9.9]") {
+TEST_CASE("one barrier per Q tile", "[9.9]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
@@ -287,13 +285,13 @@ TEST_CASE("one barrier a Q tile", "[9.9]") {
           "there is a __syncthreads() that protects nothing, or one too few", "barriers");
       const double teams = team_of(sizes) == 1 ? 0 : double(sizes.Bc / 32);
       expect_count(reply, "named_barriers", kv_tiles * q_tiles * teams,
-                   fmt::format("each team of two meets once a Q tile, d={}, {}", d, sizes.text()),
-                   "the warps of a team exchange more or less often than once a Q tile", "barriers");
+                   fmt::format("each team of two synchronises once per Q tile, d={}, {}", d, sizes.text()),
+                   "the warps of a team exchange P and dS more or less often than once per Q tile", "barriers");
     }
   }
 }
 
-TEST_CASE("the places do not race, whatever the order of the lanes", "[9.9]") {
+TEST_CASE("the buffers do not race in any lane order", "[9.9]") {
   for (const std::int64_t d : head_dims()) expect_no_race({1, 1, 1, 130, 140, d}, 285, {{}}, 2);
 }
 
@@ -304,7 +302,7 @@ TEST_CASE("the next Q tile is copied while this one is multiplied", "[9.9]") {
       const std::int64_t q_tiles = 4;
       const Shape s{1, 1, 1, q_tiles * sizes.Br, sizes.Bc, d};
       const worker::Reply reply = backward(input("normal", s, 288).given, sizes.numbers()).reply;
-      // Of a Q tile's five products dQ comes a round later, and that of the last one behind the loop.
+      // dQ, one of a Q tile's five matmuls, is computed one iteration later, and the last one after the loop.
       expect_beside_copies(counter(reply, "multiply_calls"), counter(reply, "multiplies_beside_copies"),
                            (4.0 / 5 + 2.0 / 5) / double(q_tiles),
                            fmt::format("all but those of the last of {} Q tiles, and the two last dQ, d={}, {}",
@@ -324,11 +322,11 @@ TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[9.9]") {
                                         {"dO", kv_tiles * double(s.Nq * d * 2)},
                                         {"K", double(s.Nk * d * 2)},
                                         {"V", double(s.Nk * d * 2)},
-                                        {"rows", kv_tiles * double(s.Nq * 8)}}) {
+                                        {"row_stats", kv_tiles * double(s.Nq * 8)}}) {
       expect_count(reply, std::string(tensor) + ".async_bytes", bytes, fmt::format("{}, d={}", tensor, d),
                    "a tensor is copied more or less often than it must be", "traffic");
       expect_count(reply, std::string(tensor) + ".async_sectors", bytes / 32, fmt::format("{}, d={}", tensor, d),
-                   "neighbouring lanes do not copy neighbouring bytes", "uncoalesced");
+                   "adjacent lanes do not copy adjacent bytes", "uncoalesced");
     }
   }
 }
@@ -342,13 +340,13 @@ const Claims of_the_whole = {
     {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
     {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
     {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_deterministic(); }},
-    {"[whole]", "200 runs by turns are equal to the last bit", [] { expect_repeatable_deterministic(200); }},
+    {"[whole]", "200 deterministic runs are bitwise equal", [] { expect_repeatable_deterministic(200); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
     {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
-    {"[whole]", "five products, and each operand is loaded for 32 rows", [] { expect_instructions(); }},
+    {"[whole]", "five matmuls, and each operand is loaded once for 32 rows", [] { expect_instructions(); }},
 };
 
-TEST_CASE("shared memory holds no P where a warp is a team", "[whole]") {
+TEST_CASE("a team of one stores no P to shared memory", "[whole]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {

@@ -25,16 +25,16 @@ void multiply(const Arguments& call) {
 }
 
 // -> rows, columns (128, 32), int32: for each thread of a group, of 32 elements of D
-void places(const Arguments& call) {
+void accumulator_layout(const Arguments& call) {
   DeviceArray<std::int32_t> rows("rows", 128 * 32, Role::output), columns("columns", 128 * 32, Role::output);
   workbook::cuda::begin_chapter();
-  ch11::places(rows.data(), columns.data());
+  ch11::accumulator_layout(rows.data(), columns.data());
   rows.download(call.array<std::int32_t>("rows"));
   columns.download(call.array<std::int32_t>("columns"));
 }
 
-const Operations operations{{"multiply_columns", multiply<ch11::multiply_columns>},
-                            {"multiply_rows", multiply<ch11::multiply_rows>},
-                            {"places", places}};
+const Operations operations{{"multiply_K_major", multiply<ch11::multiply_K_major>},
+                            {"multiply_MN_major", multiply<ch11::multiply_MN_major>},
+                            {"accumulator_layout", accumulator_layout}};
 
 }  // namespace

@@ -18,49 +18,49 @@ namespace {
 
 /// Built for both d.
 const Tiles small{128, 64, 12};
-/// The chapter's own for d, with the kernel of a step to the chapter's (wgmma.hpp).
-Tiles own(std::int64_t d, int step = 6) {
+/// The chapter's tiles for d, with the kernel of a step to the chapter's (wgmma.hpp).
+Tiles chapter_tiles(std::int64_t d, int step = 6) {
   return usual_tiles(d, step == 6 ? Numbers{} : Numbers{{"step", double(step)}});
 }
 
 // ---- 11.1 ----
 
-struct Place {
+struct Coordinates {
   std::int64_t row, column;
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const Coordinates&, const Coordinates&) = default;
 };
-Place place_in_D(int thread, int e) {
+Coordinates coordinates_in_D(int thread, int e) {
   return {thread / 32 * 16 + thread % 32 / 4 + e / 2 % 2 * 8, e / 4 * 8 + thread % 4 * 2 + e % 2};
 }
 
-void expect_places() {
-  worker::Call request("places");
+void expect_accumulator_layout() {
+  worker::Call request("accumulator_layout");
   request.output<std::int32_t>("rows", 128 * 32).output<std::int32_t>("columns", 128 * 32);
   const worker::Reply reply = call(request);
   const auto rows = reply.output<std::int32_t>("rows"), columns = reply.output<std::int32_t>("columns");
   const auto got = [&](int thread, int e) {
     const auto i = std::size_t(32 * thread + e);
-    return Place{rows[i], columns[i]};
+    return Coordinates{rows[i], columns[i]};
   };
-  const auto all = [&](const auto& place) {
+  const auto all = [&](const auto& layout) {
     for (int thread = 0; thread < 128; ++thread)
       for (int e = 0; e < 32; ++e)
-        if (got(thread, e) != place(thread, e)) return false;
+        if (got(thread, e) != layout(thread, e)) return false;
     return true;
   };
-  if (all(place_in_D)) return expect(true, "");
-  const bool one_warp = all([](int thread, int e) { return place_in_D(thread % 32, e); });
+  if (all(coordinates_in_D)) return expect(true, "");
+  const bool one_warp = all([](int thread, int e) { return coordinates_in_D(thread % 32, e); });
   const bool order = all([](int thread, int e) {
-    return Place{thread / 32 * 16 + thread % 32 / 4 + e % 2 * 8, e / 4 * 8 + thread % 4 * 2 + e / 2 % 2};
+    return Coordinates{thread / 32 * 16 + thread % 32 / 4 + e % 2 * 8, e / 4 * 8 + thread % 4 * 2 + e / 2 % 2};
   });
   const bool transposed = all([](int thread, int e) {
-    const Place right = place_in_D(thread, e);
-    return Place{right.column, right.row};
+    const Coordinates right = coordinates_in_D(thread, e);
+    return Coordinates{right.column, right.row};
   });
   int thread = 0, e = 0;
-  while (got(thread, e) == place_in_D(thread, e))
+  while (got(thread, e) == coordinates_in_D(thread, e))
     if (++e == 32) ++thread, e = 0;
-  const Place is = got(thread, e), wanted = place_in_D(thread, e);
+  const Coordinates is = got(thread, e), wanted = coordinates_in_D(thread, e);
   expect(false,
          fmt::format("element {} of D in thread {} is said to lie in row {}, column {}: it lies in row {}, column {}",
                      e, thread, is.row, is.column, wanted.row, wanted.column),
@@ -74,15 +74,15 @@ void expect_places() {
                       : "unknown");
 }
 
-/// C where the next 16 columns of an operand are looked for so many bytes further, within a section.
-judge::Mistake columns_apart(int bytes, const Tensor<float>& A, const Tensor<float>& B, bool by_rows) {
+/// C if the next 16 columns of an operand are read `bytes` further on within a section.
+judge::Mistake columns_apart(int bytes, const Tensor<float>& A, const Tensor<float>& B, bool MN_major) {
   const auto product = [=, &A, &B] {
-    Tensor<double> C({1, 1, 64, B.sizes[by_rows ? 3 : 2]});
+    Tensor<double> C({1, 1, 64, B.sizes[MN_major ? 3 : 2]});
     for (std::int64_t i = 0; i < C.sizes[2]; ++i)
       for (std::int64_t j = 0; j < C.sizes[3]; ++j)
         for (std::int64_t k = 0; k < A.sizes[3]; ++k) {
           const std::int64_t column = k / 64 * 64 + k % 64 / 16 * bytes / 2 + k % 16;
-          C(0, 0, i, j) += double(A(0, 0, i, column)) * (by_rows ? B(0, 0, k, j) : B(0, 0, j, column));
+          C(0, 0, i, j) += double(A(0, 0, i, column)) * (MN_major ? B(0, 0, k, j) : B(0, 0, j, column));
         }
     return C;
   };
@@ -91,15 +91,15 @@ judge::Mistake columns_apart(int bytes, const Tensor<float>& A, const Tensor<flo
           product};
 }
 
-/// One of the warm-up's products, A Bᵀ, or A B if `by_rows`.
-void expect_product(bool by_rows, std::int64_t d) {
-  const Tensor<float> A = half_tensor({1, 1, 64, by_rows ? 64 : d}, 1), B = half_tensor({1, 1, 64, d}, 2);
-  Product{by_rows ? "multiply_rows" : "multiply_columns", !by_rows, A, B, {{"d", double(d)}}}.expect_right(
-      fmt::format("C = A {}, normal A and B, d={}", by_rows ? "B" : "Bᵀ", d),
-      {columns_apart(0, A, B, by_rows), columns_apart(16, A, B, by_rows)});
+/// One of the warm-up's matmuls: A Bᵀ, or A B if `MN_major`.
+void expect_product(bool MN_major, std::int64_t d) {
+  const Tensor<float> A = half_tensor({1, 1, 64, MN_major ? 64 : d}, 1), B = half_tensor({1, 1, 64, d}, 2);
+  Product{MN_major ? "multiply_MN_major" : "multiply_K_major", !MN_major, A, B, {{"d", double(d)}}}.expect_right(
+      fmt::format("C = A {}, normal A and B, d={}", MN_major ? "B" : "Bᵀ", d),
+      {columns_apart(0, A, B, MN_major), columns_apart(16, A, B, MN_major)});
 }
 
-/// More tiles of queries than there are blocks that stay. With three tiles of keys each begins at another stage.
+/// More Q tiles than persistent thread blocks. With three K/V tiles, consecutive Q tiles start at different stages.
 void expect_many_tiles_of_queries() {
   for (const int lane_seed : {0, 1, 2})
     expect_right(input("normal", {140, 1, 1, 20, 150, 64}, 16, lane_seed == 1), small, {}, lane_seed);
@@ -109,15 +109,15 @@ void expect_many_tiles_of_queries() {
 
 // ---- 11.1 operands ----
 
-TEST_CASE("each thread's elements of D lie where the manual says", "[11.1]") {
-  expect_places();
+TEST_CASE("each thread's elements of D match the PTX layout", "[11.1]") {
+  expect_accumulator_layout();
 }
 
-TEST_CASE("four warps multiply the columns that they are told", "[11.1]") {
+TEST_CASE("a warp group multiplies K-major operands", "[11.1]") {
   for (const std::int64_t d : head_dims()) expect_product(false, d);
 }
 
-TEST_CASE("four warps multiply the rows that they are told", "[11.1]") {
+TEST_CASE("a warp group multiplies an MN-major operand", "[11.1]") {
   for (const std::int64_t d : head_dims()) expect_product(true, d);
 }
 
@@ -125,16 +125,16 @@ TEST_CASE("four warps multiply the rows that they are told", "[11.1]") {
 
 TEST_CASE("every tile of Q, K and V arrives", "[11.2]") {
   for (const std::int64_t d : head_dims()) expect_right(input("normal", {1, 2, 2, 140, 200, d}, 10), small);
-  expect_right(input("one hot", {1, 1, 1, 70, 300, 64}, 11), own(64));
+  expect_right(input("one hot", {1, 1, 1, 70, 300, 64}, 11), chapter_tiles(64));
   expect_right(input("late spike", {1, 1, 1, 70, 200, 64}, 12, true), small);
   expect_every_kind_in_this_part();
 }
 
 TEST_CASE("a stage is filled again when all have left it", "[11.2]") {
-  // Five tiles in two places each. The simulator reports what is overwritten too early, in whatever order.
+  // Five tiles in two stages each. The simulator reports what is overwritten too early, in whatever order.
   for (const int lane_seed : {0, 1, 2}) {
     expect_right(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, {}, lane_seed);
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 14), own(64, 1), {}, lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 14), chapter_tiles(64, 1), {}, lane_seed);
   }
 }
 
@@ -142,10 +142,10 @@ TEST_CASE("the tiles of the next queries follow in the same rings", "[11.2]") {
   expect_many_tiles_of_queries();
 }
 
-TEST_CASE("TMA brings each tile once", "[11.2]") {
+TEST_CASE("TMA loads each tile once", "[11.2]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
-    for (const Tiles& tiles : {small, own(d, 1)}) {
+    for (const Tiles& tiles : {small, chapter_tiles(d, 1)}) {
       const std::int64_t kv_tiles = 3, row = d * 2;
       const Problem problem = input("normal", {1, 1, 1, tiles.Br, kv_tiles * tiles.Bc, d}, 15).problem;
       const worker::Reply reply = attention(problem, tiles.numbers()).reply;
@@ -173,7 +173,7 @@ TEST_CASE("every 16 columns of Q and K count", "[11.3]") {
 
 TEST_CASE("every key has a score of its own", "[11.3]") {
   expect_right(input("one hot", {1, 1, 1, 64, 192, 64}, 21), small);
-  expect_right(input("normal", {1, 1, 1, 70, 133, 128}, 22), own(128));
+  expect_right(input("normal", {1, 1, 1, 70, 133, 128}, 22), chapter_tiles(128));
   expect_every_kind_in_this_part();
 }
 
@@ -224,7 +224,7 @@ TEST_CASE("every element of O is written once, and nothing else", "[11.5]") {
   }
 }
 
-TEST_CASE("O leaves by TMA", "[11.5]") {
+TEST_CASE("O is stored by TMA", "[11.5]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const worker::Reply reply = attention(input("normal", {1, 1, 1, 100, 64, d}, 45).problem, small.numbers()).reply;
@@ -250,8 +250,8 @@ TEST_CASE("O leaves by TMA", "[11.5]") {
 TEST_CASE("in order, it agrees with the oracle", "[11.6]") {
   for (const int step : {1, 2}) {
     for (const std::int64_t d : head_dims()) {
-      expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 50), own(d, step));
-      expect_right(input("normal", {1, 1, 1, 200, 100, d}, 51, true), own(d, step));
+      expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 50), chapter_tiles(d, step));
+      expect_right(input("normal", {1, 1, 1, 200, 100, d}, 51, true), chapter_tiles(d, step));
     }
     expect_every_kind_in_this_part({{"step", double(step)}});
   }
@@ -260,53 +260,53 @@ TEST_CASE("in order, it agrees with the oracle", "[11.6]") {
 TEST_CASE("in order, nothing is touched too early", "[11.6]") {
   // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
   for (const int lane_seed : {0, 1, 2})
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 52), own(64, 1 + lane_seed % 2), {}, lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 52), chapter_tiles(64, 1 + lane_seed % 2), {}, lane_seed);
 }
 
 TEST_CASE("in order, each tile is waited for once", "[11.6]") {
   require_counters();
-  for (const int step : {1, 2}) expect_waits(own(64, step), 64);
+  for (const int step : {1, 2}) expect_waits(chapter_tiles(64, step), 64);
 }
 
 // ---- 11.7 overlapped ----
 
 TEST_CASE("overlapped, it agrees with the oracle", "[11.7]") {
   for (const std::int64_t d : head_dims()) {
-    expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 60), own(d, 3));
-    expect_right(input("normal", {1, 1, 1, 200, 100, d}, 61, true), own(d, 3));
+    expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 60), chapter_tiles(d, 3));
+    expect_right(input("normal", {1, 1, 1, 200, 100, d}, 61, true), chapter_tiles(d, 3));
   }
-  expect_right(input("normal", {1, 1, 1, 3, 5, 64}, 62), own(64, 3));
+  expect_right(input("normal", {1, 1, 1, 3, 5, 64}, 62), chapter_tiles(64, 3));
   expect_every_kind_in_this_part({{"step", 3}});
 }
 
 TEST_CASE("overlapped, nothing is touched too early", "[11.7]") {
   for (const int lane_seed : {0, 1, 2})
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 63), own(64, 3), {}, lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 63), chapter_tiles(64, 3), {}, lane_seed);
 }
 
 TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
   require_counters();
-  for (const std::int64_t d : head_dims()) expect_waits(own(d, 3), d);
+  for (const std::int64_t d : head_dims()) expect_waits(chapter_tiles(d, 3), d);
 }
 
-TEST_CASE("overlapped, each tile has its turn", "[11.7]") {
+TEST_CASE("overlapped, both matmuls of a tile are in one issue window", "[11.7]") {
   require_counters();
-  expect_ping_pong(own(64, 4), 64, 16);
+  expect_ping_pong(chapter_tiles(64, 4), 64, 16);
   expect_ping_pong(small, 64, 16, 2);
 }
 
 TEST_CASE("overlapped, each softmax but the first runs beside a product", "[11.7]") {
   require_counters();
-  expect_partial_waits(own(64, 3), 64);
+  expect_partial_waits(chapter_tiles(64, 3), 64);
 }
 
-TEST_CASE("overlapped, one tile of queries follows another", "[11.7]") {
+TEST_CASE("overlapped, one Q tile follows another", "[11.7]") {
   expect_many_tiles_of_queries();
 }
 
 TEST_CASE("O is rescaled by the factor of its own tile", "[11.7]") {
   // Scores that rise from tile to tile by different amounts: each factor is another one.
-  for (const Tiles& tiles : {own(64, 3), small}) {
+  for (const Tiles& tiles : {chapter_tiles(64, 3), small}) {
     Input steps = input("uniform", {1, 1, 1, 64, 5 * tiles.Bc, 64}, 64);
     add_to_scores(
         steps, [](std::int64_t) { return 1; },
@@ -319,19 +319,19 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[11.7]") {
   }
 }
 
-// ---- 11.8 turns ----
+// ---- 11.8 ping-pong ----
 
-TEST_CASE("in turns, it agrees with the oracle", "[11.8]") {
+TEST_CASE("with ping-pong, it agrees with the oracle", "[11.8]") {
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right(input("rising maximum", {1, 1, 1, 140, 300, 64}, 70), own(64, 4), {}, lane_seed);
+    expect_right(input("rising maximum", {1, 1, 1, 140, 300, 64}, 70), chapter_tiles(64, 4), {}, lane_seed);
     expect_right(input("rising maximum", {1, 1, 1, 70, 150, 128}, 71), small, {}, lane_seed);
   }
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("each consumer waits for a turn a tile", "[11.8]") {
+TEST_CASE("each consumer has one issue window per tile", "[11.8]") {
   require_counters();
-  expect_ping_pong(own(64, 4), 64, 16);
+  expect_ping_pong(chapter_tiles(64, 4), 64, 16);
   expect_ping_pong(small, 64, 16, 2);
 }
 
@@ -352,15 +352,16 @@ const Claims of_the_whole = {
 TEST_CASE("every step gives the same answer", "[whole]") {
   for (const std::int64_t d : head_dims())
     for (const int step : {1, 2, 3, 4, 5, 6}) {
-      expect_right(input("rising maximum", {1, 1, 1, 129, 200, d}, 150), own(d, step));
-      // The first consumer's rows see a third of the block's tiles: it passes over the others.
-      expect_right(input("normal", {1, 1, 1, 192, 192, d}, 158, true), own(d, step));
+      expect_right(input("rising maximum", {1, 1, 1, 129, 200, d}, 150), chapter_tiles(d, step));
+      // The first consumer's rows see a third of the block's tiles: it skips the others.
+      expect_right(input("normal", {1, 1, 1, 192, 192, d}, 158, true), chapter_tiles(d, step));
     }
 }
 
 TEST_CASE("a block takes one tile of queries after another", "[whole]") {
   expect_many_tiles_of_queries();
-  for (const std::int64_t d : head_dims()) expect_right(input("rising maximum", {1, 70, 70, 200, 100, d}, 159), own(d));
+  for (const std::int64_t d : head_dims())
+    expect_right(input("rising maximum", {1, 70, 70, 200, 100, d}, 159), chapter_tiles(d));
 }
 
 TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
@@ -368,7 +369,7 @@ TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole
 }
 
 TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") {
-  // The scores rise by this much from the first tile that is taken to the second: 5 is about 7 in units of log2.
+  // The scores rise by this much from the first tile that is processed to the second: 5 is about 7 in units of log2.
   const auto attend = [](const Tiles& tiles, float rise) {
     Input rising = input("uniform", {1, 1, 1, 129, 2 * tiles.Bc, 64}, 153);  // each consumer has a row
     add_to_scores(
@@ -377,7 +378,7 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
     return expect_right(rising, tiles).reply;
   };
   for (const auto& [step, rise, rescaled] : {std::tuple{5, 5, 0}, {5, 7, 1}, {4, 5, 1}}) {
-    const Tiles tiles = own(64, step);
+    const Tiles tiles = chapter_tiles(64, step);
     const worker::Reply falling = attend(tiles, -20), rising = attend(tiles, float(rise));
     if (rising.counters.empty()) continue;  // nothing counts on the GPU
     // In the first tile m leaves -inf, and O, which is 0, may be rescaled or not. Scores that fall move no m after
@@ -404,8 +405,8 @@ const Claims of_the_whole_2 = {
 
 TEST_CASE("shared memory holds no S and no P", "[whole]") {
   require_counters();
-  // What threads store there by themselves is O, once: 4 bytes a lane, or 16 x 16 an stmatrix. And the producer stores
-  // the number of the tile of queries, and one behind the last; each warp of the consumers loads both.
+  // Threads store only O there, once: 4 bytes per lane, or 16 x 16 per stmatrix. The producer also stores the index of
+  // the Q tile and one past the last; each consumer warp loads both.
   for (const std::int64_t d : head_dims()) {
     for (const Element element : {float16, bfloat16}) {
       const worker::Reply reply =
@@ -426,5 +427,5 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
 }
 
 TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory("S or P", sizeof(std::int32_t));  // the count of tiles that have been taken
+  expect_no_extra_memory("S or P", sizeof(std::int32_t));  // the tile counter
 }

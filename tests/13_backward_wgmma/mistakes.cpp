@@ -136,7 +136,8 @@ Table products() {
       [](const GradientModel& m) { return m.of_values && m.d() == 128; });
   table.add(
       "last-half-only",
-      "each call of start_sum begins the sums anew: of dV the last half of the last Q tile is left, of dK all of it",
+      "each call of start_accumulate begins the sums anew: of dV the last half of the last Q tile is left, of dK all "
+      "of it",
       [](GradientModel& m) {
         const Index last = round_down(m.Nq() - 1, m.passing) + (m.of_values ? m.passing / 2 : 0);
         m.counts = [last](Index, Index query) { return query >= last; };

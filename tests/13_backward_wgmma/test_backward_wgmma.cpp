@@ -1,4 +1,4 @@
-// Chapter 13: the backward pass by wgmma and TMA, phase by phase and whole.
+// Chapter 13: the backward pass with wgmma and TMA, each phase and the whole.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -16,11 +16,11 @@ namespace {
 
 constexpr int last_step = 4, consumer_warps = 8;
 constexpr Moves moves{.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .added_by_threads = false};
-/// The rows of Q and dO that a K/V tile takes at a time.
+/// The rows of a Q tile.
 std::int64_t Br_of(std::int64_t d) {
-  return usual_sizes(d).passing;
+  return usual_sizes(d).Br;
 }
-/// The kernels of a step to the chapter's (backward_wgmma.hpp).
+/// Selects the kernels of a step (backward_wgmma.hpp).
 Numbers step_to(int step) {
   return step == last_step ? Numbers{} : Numbers{{"step", double(step)}};
 }
@@ -28,7 +28,7 @@ BackwardResult expect_step(int step, const Input& in) {
   return expect_right(in, all_gradients, {.variant = step_to(step)});
 }
 
-/// wgmma of one Q tile and one K/V tile, one a warp.
+/// wgmma instructions for one Q tile and one K/V tile, counted once per warp.
 void expect_wgmma() {
   require_counters();
   for (const std::int64_t d : head_dims()) {
@@ -37,13 +37,13 @@ void expect_wgmma() {
     const Growth growth(d, sizes);
     growth.expect("wgmma_instructions", consumer_warps * each,
                   "d/16 for S and for dP, Br/16 for dV and for dK, Bc/16 for dQ, by each of 8 warps",
-                  "a product has more or fewer instructions than parts of 16", "wgmma-count");
-    growth.expect("wgmma_operations", 5 * 2 * Br * Bc * double(d), "operations of five products of Br·Bc·d",
-                  "a product has another shape", "wgmma-count");
+                  "your code issues more or fewer MMAs than one per 16 of the summed dimension", "wgmma-count");
+    growth.expect("wgmma_operations", 5 * 2 * Br * Bc * double(d), "operations of five matmuls of Br·Bc·d",
+                  "a matmul has a wrong shape", "wgmma-count");
   }
 }
 
-/// How often threads wait for barriers in shared memory, and arrive there: a block against 3 Q tiles.
+/// How often threads wait for mbarriers and arrive at them, for one block and 3 Q tiles.
 void expect_waits(int step) {
   require_counters();
   for (const std::int64_t d : head_dims()) {
@@ -51,23 +51,24 @@ void expect_waits(int step) {
     const worker::Reply reply =
         backward(input("normal", {1, 1, 1, 3 * Br_of(d), 100, d}, 8).given, step_to(step)).reply;
     expect_count(reply, "mbarrier_waits", 256 * (2 + 2 * q_tiles) + q_tiles,
-                 fmt::format("each thread of a consumer waits for K and V once, for Q and dO once a Q tile; the "
-                             "producer for each stage; d={}, step {}",
+                 fmt::format("each thread of a consumer waits for K and V once, for Q and dO once per Q tile; the "
+                             "producer waits for each stage; d={}, step {}",
                              d, step),
-                 "some tile is waited for twice, or not at all", "waits");
+                 "your code waits for a tile twice, or not at all", "waits");
     expect_waits_apart(
         reply, 2 * consumer_warps,
         fmt::format("each warp for K with the first Q and for V with the first dO, d={}, step {}", d, step));
     const double most = 2 + 2 * q_tiles + q_tiles * consumer_warps, got = counter(reply, "mbarrier_arrivals");
     expect(got <= most,
-           fmt::format("threads arrive {} times at the barriers of one block, at most {} are of use: d={}, step {}",
-                       got, most, d, step),
-           "one lane of a warp arrives for all of it", "arrivals");
+           fmt::format(
+               "threads arrive {} times at the mbarriers of one block; at most {} arrivals are needed: d={}, step {}",
+               got, most, d, step),
+           "only one lane per warp must arrive", "arrivals");
     expect_count(reply, "named_barriers", 5 * q_tiles + 5,
-                 fmt::format("a Q tile: one for dS, two for the places of dQ, two for what is in them; at the end "
+                 fmt::format("per Q tile: one for dS, two for empty and two for full buffers of dQ; at the end "
                              "one for K, and one before each of four stores; d={}, step {}",
                              d, step),
-                 "consumers meet more or less often than once a Q tile", "barriers");
+                 "your consumers synchronise more or less often than once per Q tile", "barriers");
   }
 }
 
@@ -85,7 +86,7 @@ const Claims of_13_1 = {
 
 TEST_CASE("every tile arrives, with what its queries bring", "[13.2]") {
   for (const std::int64_t d : head_dims()) {
-    // The second head's queries begin where no line of 16 bytes does, but for what fills up a head.
+    // Without padding, the second head's statistics would not begin at a multiple of 16 bytes.
     expect_right(input("normal", {1, 2, 2, 70, 140, d}, 12));
     expect_right(input("normal", {1, 2, 2, 300, 140, d}, 10));
     expect_right(input("value mean", {1, 1, 1, 200, 200, d}, 11, {true}));
@@ -94,7 +95,7 @@ TEST_CASE("every tile arrives, with what its queries bring", "[13.2]") {
 }
 
 TEST_CASE("a stage is filled again when all have left it", "[13.2]") {
-  // Five Q tiles in two places, or in one.
+  // Five Q tiles in two stages, or in one.
   expect_no_race({1, 1, 1, 300, 100, 128}, 13, {step_to(1), {}}, 3);
 }
 
@@ -110,11 +111,11 @@ TEST_CASE("TMA brings each tile and each line once", "[13.2]") {
                                         {"lse_log2", rows * 4},
                                         {"D", rows * 4}})
       expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), bytes,
-                   fmt::format("{} comes once, d={}", tensor, d),
-                   "a tile or a line is copied more or less often than once", "traffic");
+                   fmt::format("{} is loaded once, d={}", tensor, d),
+                   "your code loads a tile or its statistics more or less often than once", "traffic");
     expect_count(reply, "bulk_loads", 2 + 4 * q_tiles,
                  fmt::format("copies: K and V, then Q, LSE, dO and D of 3 Q tiles, d={}", d),
-                 "a tile is copied in parts, or more than once", "traffic");
+                 "your code loads a tile in parts, or more than once", "traffic");
   }
 }
 
@@ -168,8 +169,9 @@ TEST_CASE("dS is stored once, without a bank conflict", "[13.6]") {
   for (const std::int64_t d : head_dims()) {
     const Growth growth(d, usual_sizes(d));
     growth.expect("shared.matrix_stores", double(consumer_warps * Br_of(d)) / 16,
-                  "stmatrix, 16 keys by 16 queries an instruction",
-                  "dS is stored more or less often than once, 16 x 16 elements an instruction", "matrix-stores");
+                  "stmatrix, 16 keys by 16 queries per instruction",
+                  "your code stores dS more or less often than once, 16 x 16 elements per instruction",
+                  "matrix-stores");
     growth.expect_no_bank_conflict("store");
   }
 }
@@ -197,17 +199,18 @@ TEST_CASE("each half of dQ is added once, by TMA", "[13.7]") {
     const double q_tiles = 3, kv_tiles = 2, elements = q_tiles * double(Br_of(d) * d);
     const worker::Reply reply = backward(input("normal", {1, 1, 1, 3 * Br_of(d), Nk, d}, 243).given).reply;
     expect_count(reply, "bulk_reductions", 2 * q_tiles * kv_tiles,
-                 fmt::format("two halves of 3 Q tiles by 2 K/V tiles, d={}", d),
-                 "a half of dQ is added more or less often than once", "traffic");
+                 fmt::format("two halves of 3 Q tiles for 2 K/V tiles, d={}", d),
+                 "your code adds a half of dQ more or less often than once", "traffic");
     expect_count(reply, "dQ_sum.bulk_reduce_bytes", kv_tiles * elements * 4,
                  fmt::format("each K/V tile adds 4 bytes to every element of dQ, d={}", d),
-                 "a half of dQ is added in part, or twice", "dQ-added");
-    expect_count(reply, "dQ_sum.atomic_requests", 0, "no thread adds by itself", "dQ is added by threads", "traffic");
+                 "your code adds a half of dQ in part, or twice", "dQ-added");
+    expect_count(reply, "dQ_sum.atomic_requests", 0, "no thread adds to dQ_sum", "your threads add dQ; TMA must add it",
+                 "traffic");
   }
 }
 
 const Claims of_13_7 = {
-    {"[13.7]", "a place is overwritten when it has been read",
+    {"[13.7]", "a dQ buffer is overwritten only after TMA has read it",
      [] {
        expect_no_race({1, 1, 1, 300, 260, 128}, 245, {{}}, 4);
      }},
@@ -227,7 +230,7 @@ TEST_CASE("in order, it agrees with the oracle", "[13.8]") {
 }
 
 TEST_CASE("in order, nothing is touched too early", "[13.8]") {
-  // The simulator reports registers, tiles and places that are touched too early, whatever the numbers are.
+  // The simulator reports registers, tiles and buffers that are accessed too early, whatever the values are.
   expect_no_race({1, 1, 1, 300, 100, 128}, 262, {step_to(1), step_to(2)}, 2);
 }
 
@@ -255,7 +258,7 @@ TEST_CASE("overlapped, each tile is waited for once", "[13.9]") {
   for (const int step : {3, 4}) expect_waits(step);
 }
 
-TEST_CASE("overlapped, products run beside P, dV and the hand-over", "[13.9]") {
+TEST_CASE("overlapped, matmuls run during P, dV and the hand-over", "[13.9]") {
   require_counters();
   for (const auto& [step, d] : {std::pair{3, 64}, {4, 64}, {3, 128}, {4, 128}}) {
     Sizes sizes = usual_sizes(d);
@@ -263,13 +266,13 @@ TEST_CASE("overlapped, products run beside P, dV and the hand-over", "[13.9]") {
     const Growth growth(d, sizes);
     const double left = step == 4 && d == 128 ? 5 : 3, got = growth.of("wgmma_partial_waits") / consumer_warps;
     expect(got == left,
-           fmt::format("where a warp waits for products it leaves {} newer ones under way in a Q tile; it has to "
-                       "leave {}: at S that of dP, {}at dV that of dQ, at dQ that of dK; d={}, step {}",
-                       got, left, left == 5 ? "at dP both halves of dV, " : "", d, step),
+           fmt::format("the waits of a warp leave {} newer groups in flight per Q tile; they must leave "
+                       "{}: dP at the wait for S, {}dQ at that for dV, dK at that for dQ; d={}, step {}",
+                       got, left, left == 5 ? "both halves of dV at that for dP, " : "", d, step),
            got < left
-               ? "a wait leaves fewer products under way than it could, so that the tensor cores may rest; or one is "
-                 "missing of those at S, at dV and at dQ, each of which leaves the next product under way"
-               : "less is waited for, or more often, than there is something to wait for",
+               ? "a wait leaves fewer groups in flight than it could, so that the tensor cores may idle; or one of the "
+                 "waits for S, dV and dQ is missing, each of which leaves the next group in flight"
+               : "your code waits for too few groups, or waits when there is nothing to wait for",
            "overlap");
   }
 }
@@ -289,7 +292,7 @@ TEST_CASE("every step gives the same gradients", "[whole]") {
     for (const int step : {1, 2, 3})
       expect(same_bits(expect_step(step, in), last, false),
              fmt::format("dK or dV of step {} is not that of step {} to the last bit, d={}", step, last_step, d),
-             "a step sums in another order, or rounds elsewhere", "order-dependent");
+             "a step sums in a different order, or rounds elsewhere", "order-dependent");
   }
 }
 
@@ -303,7 +306,7 @@ const Claims of_the_whole_2 = {
     {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
 };
 
-TEST_CASE("five products, and each operand is where it was formed", "[whole]") {
+TEST_CASE("five matmuls, with P and dS as register operands", "[whole]") {
   expect_wgmma();
   for (const std::int64_t d : head_dims()) {
     const Growth growth(d, usual_sizes(d));
@@ -311,11 +314,11 @@ TEST_CASE("five products, and each operand is where it was formed", "[whole]") {
     // its half of dQ 64 · 128 of dS and 128 · 64 of K.
     const double rows = 4 * (64 + double(Br_of(d))) + 4 * double(Br_of(d));
     growth.expect("wgmma_wavefronts", (rows * double(d) + 2 * 2 * 64 * 128) * 2 / 128,
-                  "128 bytes of operands in shared memory each",
-                  "P or dS is a left operand in shared memory, or an operand is read again", "shared-traffic");
+                  "128 bytes of operands in shared memory per wavefront",
+                  "P or dS is a left operand in shared memory, or an operand is read twice", "shared-traffic");
     for (const char* loads : {"shared.matrix_loads", "multiply_calls"})
-      growth.expect(loads, 0, "no lane loads an operand",
-                    "a product is computed by mma, or an operand loaded by ldmatrix", "shared-traffic");
+      growth.expect(loads, 0, "no lane loads an operand", "a matmul uses mma, or an operand is loaded by ldmatrix",
+                    "shared-traffic");
   }
 }
 
@@ -325,12 +328,12 @@ TEST_CASE("each tensor is moved as often as it must be", "[whole]") {
 
 TEST_CASE("shared memory holds no P", "[whole]") {
   require_counters();
-  // A Q tile: dS by stmatrix, once; dQ, once for the writer, 16 bytes a lane; then 4 bytes a lane in the last
-  // kernel.
+  // Per Q tile: dS once, by stmatrix; dQ once for the writer, 16 bytes per lane, and once in the last kernel, 4 bytes
+  // per lane.
   for (const std::int64_t d : head_dims()) {
     const Growth growth(d, usual_sizes(d));
     growth.expect("shared.matrix_stores", double(consumer_warps * Br_of(d)) / 16, "dS alone",
-                  "P goes through shared memory, too", "shared-traffic");
+                  "P goes through shared memory too", "shared-traffic");
     growth.expect("shared.store_instructions", consumer_warps * (8 + 16),
                   "dQ for the writer, and rounded in the last kernel", "something else goes through shared memory",
                   "shared-traffic");

@@ -338,8 +338,8 @@ TEST_CASE("outputs that are not written, no launch, code that does not compile: 
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const std::vector<std::string> arguments{"trace", "3", "--json", "--seq", "128", "--heads", "1"};
-  solve_chapter_3(book, "    store_rounded(eight, O_tile, row * threads_per_row + place);",
-                  "    if (row > 3) store_rounded(eight, O_tile, row * threads_per_row + place);");
+  solve_chapter_3(book, "    store_rounded(values, O_tile, row * threads_per_row + chunk_index);",
+                  "    if (row > 3) store_rounded(values, O_tile, row * threads_per_row + chunk_index);");
   const Ran missing = book.run(arguments);
   CHECK(missing.exit_code == 1);
   const json document = missing.document();

@@ -226,7 +226,7 @@ namespace {
 
 void expect_each_16_queries(const std::string& gradient, std::uint64_t seed) {
   for (const std::int64_t d : head_dims()) {
-    const std::int64_t Nq = std::max<std::int64_t>(64, usual_sizes(d).passing);
+    const std::int64_t Nq = std::max<std::int64_t>(64, usual_sizes(d).Br);
     for (std::int64_t first = 0; first < Nq; first += 16)
       expect_right(only_queries(input("normal", {1, 1, 1, Nq, 128, d}, seed), first, 16), {gradient});
   }

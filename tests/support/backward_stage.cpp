@@ -11,12 +11,12 @@ namespace workbook::test::gradients {
 
 Numbers Sizes::numbers() const {
   Numbers all = variant;
-  for (const auto& [name, size] : {std::pair{"Bc", owned}, {"Br", passing}, {"warps", warps}})
+  for (const auto& [name, size] : {std::pair{"Bc", Bc}, {"Br", Br}, {"warps", warps}})
     if (size > 0) all[name] = double(size);
   return all;
 }
 std::string Sizes::text() const {
-  std::string text = fmt::format("{} rows a block, {} rows a tile, {} warps", owned, passing, warps);
+  std::string text = fmt::format("Bc = {}, Br = {}, {} warps", Bc, Br, warps);
   for (const auto& [name, value] : variant) text += fmt::format(", {} {}", name, value);
   return text;
 }

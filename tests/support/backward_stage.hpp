@@ -16,15 +16,15 @@ namespace workbook::test::gradients {
 
 // ---- What the stage says of itself ----
 
-/// How many rows a block owns and passes by, and its warps. As a wish, no sizes stand for those that the stage takes by
-/// itself.
+/// Rows of a K/V tile and of a Q tile, and warps of a thread block. As a request: 0 means the stage's default
+/// sizes.
 struct Sizes {
   std::int64_t Bc = 0, Br = 0, warps = 0;
   Numbers variant = {};  ///< the number that asks for other kernels of the chapter: {{"deterministic", 1}}
 
   Numbers numbers() const;
   std::string text() const;
-  GradientTiles tiles() const { return {owned, passing}; }
+  GradientTiles tiles() const { return {Bc, Br}; }
 };
 /// Those that the stage has for d, and room for on this device; the first are those that it takes by itself.
 std::vector<Sizes> all_sizes(std::int64_t d, const Numbers& variant = {});
@@ -34,7 +34,7 @@ Sizes usual_sizes(std::int64_t d, const Numbers& variant = {});
 Sizes small_sizes(std::int64_t d, const Numbers& variant = {});
 /// The head dimensions that the stage does on this device.
 std::vector<std::int64_t> head_dims();
-/// The kernels whose additions to dQ come by turns.
+/// The deterministic variant: dQ is accumulated in a fixed order.
 inline const Numbers deterministic_mode{{"deterministic", 1}};
 
 // ---- Inputs ----
