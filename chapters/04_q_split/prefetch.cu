@@ -1,11 +1,11 @@
-// Chapter 4, kernel 2: copies that go on while the warps compute.
+// Chapter 4, kernel 2: copies overlapped with computation.
 //
-// What changes: tile j + 1 is copied by cp.async into a second place while the warps compute with tile j. One barrier
-// a tile is enough: it says that tile j is there, and that nobody reads tile j - 1 any more.
-// What it costs: room for two tiles of K and two of V. With d = 128 only one block fits a multiprocessor then.
+// What changes: cp.async copies tile j + 1 into a second buffer while the warps compute with tile j. One barrier per
+// tile suffices: after it, tile j is complete, and all warps have read tile j - 1.
+// What it costs: shared memory for two tiles of K and two of V. At d = 128 only one block per SM fits.
 //
 // Source: CUDA C++ Programming Guide, "Asynchronous Data Copies".
-// Test it: ./workbook test 4; look at it: ./workbook trace 4 --set kernel=2
+// Test it: ./workbook test 4; trace it: ./workbook trace 4 --set kernel=2
 #include "q_split.hpp"
 
 #include "common/cuda/dispatch.hpp"
@@ -14,23 +14,23 @@
 namespace ch04 {
 namespace {
 
-constexpr int step = 32;  // keys of a tile that a warp takes at a time: a lane keeps a step's scores in registers
+constexpr int step = 32;  // keys per step: a lane keeps the scores of one step in registers
 
-/// What a block keeps in shared memory. Every warp uses its own Q and workspace, and all of K and V.
+/// A block's shared memory. Each warp uses its own Q and workspace, and all of K and V.
 template <int d, int Br, int Bc, int warps>
 struct Shared {
   Element Q[warps][warp_rows][d + pad_half], K[2][Bc][d + pad_half], V[2][Bc][d + pad_half];
   float row_index[side][side];  // element (i, j) is i
-  Workspace<d, step> own[warps];
-  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, own);
+  Workspace<d, step> workspace[warps];
+  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, workspace);
 };
 
-/// The m of a row after scores of which the largest is `largest`.
+/// The new m of a row, where `largest` is the largest score of the step.
 __device__ __forceinline__ float new_maximum(float m, float largest) {
   return fmaxf(m, largest);
 }
 
-/// One block per tile of queries and head. scale holds log2(e).
+/// One block per Q tile and head. scale includes log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
     attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
@@ -42,12 +42,12 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   const int thread = threadIdx.x, warp = thread / warp_size, lane = thread % warp_size;
   const auto [head, first_query, rows] = work_of<Br>(blockIdx.x, warp, q_tiles, Nq);
   const std::int64_t first_row = head * Nq + first_query;  // of this warp
-  auto& own = smem.own[warp];
+  auto& workspace = smem.workspace[warp];
   K += head * Nk * d, V += head * Nk * d;
   const int tiles = (Nk + Bc - 1) / Bc, last_keys = Nk - std::int64_t(tiles - 1) * Bc;  // the last tile may be short
   const auto keys_of = [&](int j) { return j + 1 < tiles ? Bc : last_keys; };
-  const auto copy = [&](Element(&places)[2][Bc][d + pad_half], const Element* source, int j) {
-    copy_tile<threads>(places[j % 2], source, keys_of(j), thread);
+  const auto copy = [&](Element(&target)[2][Bc][d + pad_half], const Element* source, int j) {
+    copy_tile<threads>(target[j % 2], source, keys_of(j), thread);
   };
   copy_tile<warp_size>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
   copy(smem.K, K, 0);                                                 // (Bc, d)
@@ -56,24 +56,24 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   Fragments<d> fragments;
   prepare<threads>(fragments, smem.row_index, thread);
   __pipeline_wait_prior(0);
-  __syncwarp();  // Q is there for all lanes
-  keep_Q(fragments, smem.Q[warp]);
+  __syncwarp();  // Q is visible to all lanes
+  load_Q(fragments, smem.Q[warp]);
   RowState row;
   for (int j = 0; j < tiles; ++j) {
     __pipeline_wait_prior(0);
-    __syncthreads();           // K_j and V_j are there; nobody reads the tiles that the next copies overwrite
+    __syncthreads();           // K_j and V_j are complete; the tiles that are overwritten next have been read
     K += Bc * d, V += Bc * d;  // to tile j + 1
     if (j + 1 < tiles) copy(smem.K, K, j + 1), copy(smem.V, V, j + 1);
     __pipeline_commit();
     const int keys = keys_of(j);
     for (int first_key = 0; first_key < keys; first_key += step) {
-      multiply_QK(own, fragments, smem.Q[warp], smem.K[j % 2], first_key);  // Sᵀ = K Qᵀ, (step, 32)
-      const float rescale = online_softmax<new_maximum>(own, row, keys - first_key, scale);  // P = exp2(S - m)
-      rescale_O(fragments, smem.row_index, rescale);                                         // O = O·rescale, (32, d)
-      accumulate_PV(own, fragments, smem.V[j % 2], first_key);                               // O += P V, (32, d)
+      multiply_QK(workspace, fragments, smem.Q[warp], smem.K[j % 2], first_key);  // Sᵀ = K Qᵀ, (step, 32)
+      const float rescale = online_softmax<new_maximum>(workspace, row, keys - first_key, scale);  // P = exp2(S - m)
+      rescale_O(fragments, smem.row_index, rescale);                                               // O = O·rescale
+      accumulate_PV(workspace, fragments, smem.V[j % 2], first_key);                               // O += P V, (32, d)
     }
   }
-  write_output(own, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+  write_output(workspace, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
 }
 
 template <int d, int Br, int Bc, int warps>
@@ -89,12 +89,12 @@ void start(const ForwardCall<Element>& call) {
 }  // namespace
 
 void prefetch(const ForwardCall<Element>& call, const Tiles& tiles) {
-  workbook::cuda::with_sizes<built_before>(call.shape.d, tiles,
-                                           [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
+  workbook::cuda::with_sizes<built_for_1_and_2>(call.shape.d, tiles,
+                                                [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
 }
 
 std::size_t prefetch_bytes(int d, const Tiles& tiles) {
-  return workbook::cuda::with_sizes<built_before>(
+  return workbook::cuda::with_sizes<built_for_1_and_2>(
       d, tiles, [](auto d, auto t) { return sizeof(Shared<d, t.Br, t.Bc, t.warps>); });
 }
 

@@ -1,11 +1,11 @@
-// Chapter 4, kernel 3: m may stay behind, and d = 128 has a schedule of its own. This is the chapter's kernel.
+// Chapter 4, kernel 3: conditional rescaling, and a different schedule for d = 128. This is the chapter's kernel.
 //
-// What changes: m moves only if a row exceeds it by more than `slack`, so that O is seldom rescaled. With d = 128 there
-// is one tile of K and one of V: V_j is copied during S = QKᵀ, K_j+1 during PV. Two blocks fit a multiprocessor then.
-// What it costs: P is up to 2^slack, and with d = 128 there are two barriers a tile.
+// What changes: m changes only if a score exceeds it by more than `slack`, so O is rarely rescaled. At d = 128 there is
+// one buffer for K and one for V: V_j is copied during S = QKᵀ, K_j+1 during PV. Two blocks per SM then fit.
+// What it costs: P is up to 2^slack, and d = 128 has two barriers per tile.
 //
 // Source: Zadouri et al. 2026 (FlashAttention-4), conditional rescaling; Dao 2023 (FlashAttention-2), section 3.3.
-// Test it: ./workbook test 4; look at it: ./workbook trace 4
+// Test it: ./workbook test 4; trace it: ./workbook trace 4
 #include "q_split.hpp"
 
 #include "common/cuda/dispatch.hpp"
@@ -14,31 +14,31 @@
 namespace ch04 {
 namespace {
 
-// How many tiles of K and of V a block has room for: with d = 128 one of each, or only one block would fit.
+// Buffers for tiles of K, and for tiles of V. With two of each at d = 128, only one block per SM would fit.
 template <int d>
-constexpr int copies = d <= 64 ? 2 : 1;
-// Keys of a tile that a warp takes at a time. With one tile of K, a step is all of it: then K is free for the next.
+constexpr int buffers = d <= 64 ? 2 : 1;
+// Keys per step. With one buffer for K, a step is the whole tile, so that K may be overwritten after QKᵀ.
 template <int d, int Bc>
-constexpr int step = copies<d> == 2 ? 32 : Bc;
+constexpr int step = buffers<d> == 2 ? 32 : Bc;
 
-/// What a block keeps in shared memory. Every warp uses its own Q and workspace, and all of K and V.
+/// A block's shared memory. Each warp uses its own Q and workspace, and all of K and V.
 template <int d, int Br, int Bc, int warps>
 struct Shared {
-  Element Q[warps][warp_rows][d + pad_half], K[copies<d>][Bc][d + pad_half], V[copies<d>][Bc][d + pad_half];
+  Element Q[warps][warp_rows][d + pad_half], K[buffers<d>][Bc][d + pad_half], V[buffers<d>][Bc][d + pad_half];
   float row_index[side][side];  // element (i, j) is i
-  Workspace<d, step<d, Bc>> own[warps];
-  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, own);
+  Workspace<d, step<d, Bc>> workspace[warps];
+  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, workspace);
 };
 
-/// The m of a row after scores of which the largest is `largest`: as before, unless that exceeds it by more than slack.
+/// The new m of a row, where `largest` is the largest score of the step. m changes only by more than slack.
 __device__ __forceinline__ float new_maximum(float m, float largest) {
-  // TODO(4.8) Softmax is the same for every m; what has to be avoided is that P overflows (about 1 line).
+  // TODO(4.8) m is `largest` if that exceeds m by more than slack; otherwise m is unchanged (about 1 line).
   // BEGIN 4.8
   WORKBOOK_TODO(4.8);
   // END 4.8
 }
 
-/// One block per tile of queries and head. scale holds log2(e).
+/// One block per Q tile and head. scale includes log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
     attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
@@ -50,48 +50,48 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   const int thread = threadIdx.x, warp = thread / warp_size, lane = thread % warp_size;
   const auto [head, first_query, rows] = work_of<Br>(blockIdx.x, warp, q_tiles, Nq);
   const std::int64_t first_row = head * Nq + first_query;  // of this warp
-  auto& own = smem.own[warp];
+  auto& workspace = smem.workspace[warp];
   K += head * Nk * d, V += head * Nk * d;
   const int tiles = (Nk + Bc - 1) / Bc, last_keys = Nk - std::int64_t(tiles - 1) * Bc;  // the last tile may be short
   const auto keys_of = [&](int j) { return j + 1 < tiles ? Bc : last_keys; };
-  const auto copy = [&](Element(&places)[copies<d>][Bc][d + pad_half], const Element* source, int j) {
-    copy_tile<threads>(places[j % copies<d>], source, keys_of(j), thread);
+  const auto copy = [&](Element(&target)[buffers<d>][Bc][d + pad_half], const Element* source, int j) {
+    copy_tile<threads>(target[j % buffers<d>], source, keys_of(j), thread);
   };
   copy_tile<warp_size>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
   copy(smem.K, K, 0);                                                 // (Bc, d)
-  if constexpr (copies<d> == 2) copy(smem.V, V, 0);                   // (Bc, d)
+  if constexpr (buffers<d> == 2) copy(smem.V, V, 0);                  // (Bc, d)
   __pipeline_commit();
   Fragments<d> fragments;
   prepare<threads>(fragments, smem.row_index, thread);
   __pipeline_wait_prior(0);
-  __syncwarp();  // Q is there for all lanes
-  keep_Q(fragments, smem.Q[warp]);
+  __syncwarp();  // Q is visible to all lanes
+  load_Q(fragments, smem.Q[warp]);
   RowState row;
-  if constexpr (copies<d> == 2) {
+  if constexpr (buffers<d> == 2) {
     for (int j = 0; j < tiles; ++j) {
       __pipeline_wait_prior(0);
-      __syncthreads();           // K_j and V_j are there; nobody reads the tiles that the next copies overwrite
+      __syncthreads();           // K_j and V_j are complete; the tiles that are overwritten next have been read
       K += Bc * d, V += Bc * d;  // to tile j + 1
       if (j + 1 < tiles) copy(smem.K, K, j + 1), copy(smem.V, V, j + 1);
       __pipeline_commit();
       const int keys = keys_of(j);
       for (int first_key = 0; first_key < keys; first_key += step<d, Bc>) {
-        multiply_QK(own, fragments, smem.Q[warp], smem.K[j % 2], first_key);
-        const float rescale = online_softmax<new_maximum>(own, row, keys - first_key, scale);
+        multiply_QK(workspace, fragments, smem.Q[warp], smem.K[j % 2], first_key);
+        const float rescale = online_softmax<new_maximum>(workspace, row, keys - first_key, scale);
         rescale_O(fragments, smem.row_index, rescale);
-        accumulate_PV(own, fragments, smem.V[j % 2], first_key);
+        accumulate_PV(workspace, fragments, smem.V[j % 2], first_key);
       }
     }
   } else {
-    // TODO(4.9) The loop where there is one tile of K and one of V, and a step is the whole tile. While S and P are
-    // computed, V_j is copied; while O += P V is, K_j+1. A wait is for this thread's own copies, the barrier behind it
-    // makes sure of everybody's; and a barrier stands between the last use of a tile and the next copy to its place.
-    // Two waits and two barriers a tile are enough. K_0 is on its way; K and V point to tile 0 (about 14 lines).
+    // TODO(4.9) The loop with one buffer for K and one for V; a step is the whole tile. V_j is copied while S and P are
+    // computed, K_j+1 while O += P V is. A wait covers only the calling thread's copies; the barrier after it covers
+    // those of all threads. A barrier also separates the last read of a buffer from the next copy into it. Two waits
+    // and two barriers per tile suffice. The copy of K_0 is in flight; K and V point to tile 0 (about 14 lines).
     // BEGIN 4.9
     WORKBOOK_TODO(4.9);
     // END 4.9
   }
-  write_output(own, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+  write_output(workspace, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
 }
 
 template <int d, int Br, int Bc, int warps>

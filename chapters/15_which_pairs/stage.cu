@@ -1,6 +1,6 @@
-// Chapter 15's kernels as stages, given: what they are built for, and how to start them. The first one is the
+// Chapter 15's kernels as stages, given: what they are built for, and how to launch them. The first stage is the
 // chapter's; the second is the same for bf16, and its operation is "forward_bfloat16". The last two are the backward
-// pass, in which the additions to dQ come by turns with the number deterministic = 1.
+// pass, which adds to dQ in a fixed order if the number deterministic is 1.
 #include "common/cuda/stage.hpp"
 
 #include "which_pairs.hpp"
@@ -12,7 +12,7 @@ namespace {
 using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage;
 using workbook::cuda::scratch, workbook::cuda::Served, workbook::cuda::Stage;
 
-/// Every part of a mask that there is, and heads that share K and V.
+/// All parts of a mask, and heads that share K and V.
 Served all_masks() {
   Served served{.shared_heads = true};
   for (const char* part : {"window", "softcap", "alibi", "sink", "packed"})
@@ -36,7 +36,7 @@ ForwardStage<Element> stage_for() {
   };
 }
 
-template <class Element, bool in_turns = false>
+template <class Element, bool deterministic = false>
 BackwardStage<Element> backward_stage_for() {
   BackwardStage<Element> stage{
       .head_dims = {64, 128},
@@ -44,16 +44,17 @@ BackwardStage<Element> backward_stage_for() {
       .shared_bytes = backward_shared_bytes<Element>,
       .compute = 80,  // mma.m16n8k16 and cp.async
       .serves = all_masks(),
-      .extra = {scratch<float2>("rows", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
+      .extra = {scratch<float2>("row_stats", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
-            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
-            which_pairs_backward(call, {extra.array<float2>("rows"), extra.array<float>("dQ_sum"), turns}, tiles);
+            int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
+            which_pairs_backward(call, {extra.array<float2>("row_stats"), extra.array<float>("dQ_sum"), semaphores},
+                                 tiles);
           },
   };
-  if (in_turns) {
-    stage.tiles = built_with_turns;
-    stage.extra.push_back(scratch<int>("turns", turn_count));
+  if (deterministic) {
+    stage.tiles = built_deterministic;
+    stage.extra.push_back(scratch<int>("semaphores", semaphore_count));
   }
   return stage;
 }

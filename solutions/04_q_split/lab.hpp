@@ -1,6 +1,6 @@
-// Chapter 4, the lab: a small kernel in which a lane owns a row, right in every element, and slower than it need be.
+// Chapter 4, the lab: a small kernel with one row per lane. Its results are correct, but it has bank conflicts.
 //
-// See it: ./workbook trace 4 --operation lab --seq 128 --heads 1 --lines
+// Trace it: ./workbook trace 4 --operation lab --seq 128 --heads 1 --lines
 // Test it: ./workbook test 4.10
 #pragma once
 

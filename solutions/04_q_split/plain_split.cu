@@ -1,11 +1,11 @@
-// Chapter 4, kernel 1: the plain Q split. A warp has 32 rows of Q for itself, and goes through all keys.
+// Chapter 4, kernel 1: the plain Q split. Each warp has 32 rows of Q and loops over all keys.
 //
-// What changes: chapter 3's warps divided the keys of a tile, and combined their maxima, sums and parts of O in every
-// tile. Here they share K and V and nothing else; O stays in registers until the end.
-// What it costs: each warp reads all of K and V from shared memory. And while a tile is loaded, everybody waits.
+// What changes: chapter 3's warps split the keys of a tile and combined their maxima, sums and partial O in every tile.
+// Here the warps share only K and V, and O stays in registers until the end.
+// What it costs: each warp reads all of K and V from shared memory, and all warps wait while a tile is loaded.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3.
-// Test it: ./workbook test 4; look at it: ./workbook trace 4 --set kernel=1
+// Test it: ./workbook test 4; trace it: ./workbook trace 4 --set kernel=1
 #include "q_split.hpp"
 
 #include "common/cuda/dispatch.hpp"
@@ -14,24 +14,24 @@
 namespace ch04 {
 namespace {
 
-constexpr int step = 32;  // keys of a tile that a warp takes at a time: a lane keeps a step's scores in registers
+constexpr int step = 32;  // keys per step: a lane keeps the scores of one step in registers
 
-/// What a block keeps in shared memory. Every warp uses its own Q and workspace, and all of K and V.
+/// A block's shared memory. Each warp uses its own Q and workspace, and all of K and V.
 template <int d, int Br, int Bc, int warps>
 struct Shared {
   Element Q[warps][warp_rows][d + pad_half], K[Bc][d + pad_half], V[Bc][d + pad_half];
   float row_index[side][side];  // element (i, j) is i
-  Workspace<d, step> own[warps];
-  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, own);
+  Workspace<d, step> workspace[warps];
+  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, workspace);
 };
 
-/// rows x d elements from device memory into a tile of (tile_rows, d) in shared memory; the rest of the tile is zeros.
-/// The caller is number `thread` of `threads` that do it together.
+/// Loads rows x d elements from device memory into a tile (tile_rows, d) in shared memory. The remaining rows become
+/// zeros. `threads` threads load together; the caller is number `thread` of them.
 template <int threads, int tile_rows, int columns>
 __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], const Element* __restrict__ source,
                                           int rows, int thread) {
-  constexpr int chunks = (columns - pad_half) / 8;  // of 16 bytes, in a row
-#pragma unroll 2  // at d = 64 hardly a register is free: more would go to the stack, and 24 bytes do as it is
+  constexpr int chunks = (columns - pad_half) / 8;  // of 16 bytes, per row
+#pragma unroll 2  // at d = 64 hardly a register is free: 24 bytes are spilled already, more unrolling spills more
   for (int i = thread; i < tile_rows * chunks; i += threads) {
     uint4 chunk = {0, 0, 0, 0};
     if (i < rows * chunks) chunk = reinterpret_cast<const uint4*>(source)[i];
@@ -39,12 +39,12 @@ __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], c
   }
 }
 
-/// The m of a row after scores of which the largest is `largest`.
+/// The new m of a row, where `largest` is the largest score of the step.
 __device__ __forceinline__ float new_maximum(float m, float largest) {
   return fmaxf(m, largest);
 }
 
-/// One block per tile of queries and head. scale holds log2(e).
+/// One block per Q tile and head. scale includes log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
     attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   const int thread = threadIdx.x, warp = thread / warp_size, lane = thread % warp_size;
   const auto [head, first_query, rows] = work_of<Br>(blockIdx.x, warp, q_tiles, Nq);
   const std::int64_t first_row = head * Nq + first_query;  // of this warp
-  auto& own = smem.own[warp];
+  auto& workspace = smem.workspace[warp];
   K += head * Nk * d, V += head * Nk * d;
   const int tiles = (Nk + Bc - 1) / Bc, last_keys = Nk - std::int64_t(tiles - 1) * Bc;  // the last tile may be short
   const auto keys_of = [&](int j) { return j + 1 < tiles ? Bc : last_keys; };
@@ -64,24 +64,24 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   load_tile<warp_size>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
   Fragments<d> fragments;
   prepare<threads>(fragments, smem.row_index, thread);
-  __syncwarp();  // Q is there for all lanes
-  keep_Q(fragments, smem.Q[warp]);
+  __syncwarp();  // Q is visible to all lanes
+  load_Q(fragments, smem.Q[warp]);
   RowState row;
   for (int j = 0; j < tiles; ++j) {
     const int keys = keys_of(j);
     load_tile<threads>(smem.K, K, keys, thread);  // (Bc, d)
     load_tile<threads>(smem.V, V, keys, thread);  // (Bc, d)
     K += Bc * d, V += Bc * d;                     // to tile j + 1
-    __syncthreads();                              // K_j and V_j are there
+    __syncthreads();                              // K_j and V_j are complete
     for (int first_key = 0; first_key < keys; first_key += step) {
-      multiply_QK(own, fragments, smem.Q[warp], smem.K, first_key);  // Sᵀ = K Qᵀ, (step, 32)
-      const float rescale = online_softmax<new_maximum>(own, row, keys - first_key, scale);  // P = exp2(S - m)
-      rescale_O(fragments, smem.row_index, rescale);                                         // O = O·rescale, (32, d)
-      accumulate_PV(own, fragments, smem.V, first_key);                                      // O += P V, (32, d)
+      multiply_QK(workspace, fragments, smem.Q[warp], smem.K, first_key);  // Sᵀ = K Qᵀ, (step, 32)
+      const float rescale = online_softmax<new_maximum>(workspace, row, keys - first_key, scale);  // P = exp2(S - m)
+      rescale_O(fragments, smem.row_index, rescale);                                               // O = O·rescale
+      accumulate_PV(workspace, fragments, smem.V, first_key);                                      // O += P V, (32, d)
     }
-    __syncthreads();  // nobody reads K_j and V_j any more: the next tile may overwrite them
+    __syncthreads();  // all warps have read K_j and V_j: the next tiles may overwrite them
   }
-  write_output(own, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+  write_output(workspace, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
 }
 
 template <int d, int Br, int Bc, int warps>
@@ -97,12 +97,12 @@ void start(const ForwardCall<Element>& call) {
 }  // namespace
 
 void plain_split(const ForwardCall<Element>& call, const Tiles& tiles) {
-  workbook::cuda::with_sizes<built_before>(call.shape.d, tiles,
-                                           [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
+  workbook::cuda::with_sizes<built_for_1_and_2>(call.shape.d, tiles,
+                                                [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
 }
 
 std::size_t plain_split_bytes(int d, const Tiles& tiles) {
-  return workbook::cuda::with_sizes<built_before>(
+  return workbook::cuda::with_sizes<built_for_1_and_2>(
       d, tiles, [](auto d, auto t) { return sizeof(Shared<d, t.Br, t.Bc, t.warps>); });
 }
 

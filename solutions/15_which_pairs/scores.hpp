@@ -1,14 +1,12 @@
-// Chapter 15: what becomes of a score. A change is a type, so that the compiler puts it where the scores are, as
-// FlexAttention's score_mod and FlashInfer's variants are. It has
+// Chapter 15: score modifications (the score_mod of FlexAttention), and the attention sink. A score modification is a
+// type, so that the compiler inlines it into the loop over the scores. It has
 //
-//   of_each_score               whether it does more than scale: then full tiles have to ask it too
-//   scale                       what a product is multiplied by first
-//   of_head(head, heads)        the change for one head
-//   change(product, distance)   the score in units of log2, of a product Q_i·K_j whose key j is `distance` before the
-//                               diagonal i + (Nk - Nq) of its query, or -distance after it
-//   derivative(product)         its derivative by the scaled product, for the backward pass
-//
-// and the sink, which is a score of its own.
+//   modifies_scores          whether it does more than scale; if so, full tiles apply it too
+//   scale                    the factor of every dot product
+//   for_head(head, heads)    the score modification of one head
+//   score_mod(qk, distance)  the score in units of log2, from the dot product qk = Q_i·K_j; `distance` is i + (Nk - Nq)
+//                            - j, how far key j is before the diagonal of query i
+//   derivative(qk)           its derivative with respect to the scaled dot product, for the backward pass
 //
 // Source: Press et al. 2022 (ALiBi), section 3; Gemma Team 2024 (Gemma 2), section 2; OpenAI 2025 (gpt-oss), section 2.
 #pragma once
@@ -18,69 +16,68 @@
 namespace ch15 {
 namespace {
 
-/// scale·Q_i·K_j and nothing else. scale is in units of log2, as all that follows is.
+/// scale·Q_i·K_j only. scale includes log2(e).
 struct Scaled {
   float scale;
-  static constexpr bool of_each_score = false;
-  __device__ Scaled of_head(int, int) const { return *this; }
-  __device__ float operator()(float product, float) const { return product * scale; }
+  static constexpr bool modifies_scores = false;
+  __device__ Scaled for_head(int, int) const { return *this; }
+  __device__ float operator()(float qk, float) const { return qk * scale; }
   __device__ float derivative(float) const { return 1; }
 };
 
-/// A change First, and then ALiBi: slope·|distance| is subtracted, with slope = 2^(-8(h + 1) / H) for head h of H.
+/// The score modification First, then ALiBi: subtracts slope·|distance|, with slope = 2^(-8(h + 1) / H) for head h of
+/// H.
 template <class First>
 struct WithAlibi {
   First first;
   float scale, slope = 0;
-  static constexpr bool of_each_score = true;
-  // TODO(15.5) The change for a head: its slope is in units of log2 like the scores, so it takes the factor log2_e. And
-  // the score: what First makes of the product, less the slope for each key of distance (about 5 lines).
-  // STUB: __device__ WithAlibi of_head(int head, int heads) const { WORKBOOK_TODO(15.5); }
-  // STUB: __device__ float operator()(float product, float distance) const { WORKBOOK_TODO(15.5); }
+  static constexpr bool modifies_scores = true;
+  // TODO(15.5) for_head: the same `first` and `scale`, and the slope of this head in units of log2 (times log2_e).
+  // operator(): the score that `first` returns, less slope·|distance| (about 5 lines).
+  // STUB: __device__ WithAlibi for_head(int head, int heads) const { WORKBOOK_TODO(15.5); }
+  // STUB: __device__ float operator()(float qk, float distance) const { WORKBOOK_TODO(15.5); }
   // BEGIN 15.5
-  __device__ WithAlibi of_head(int head, int heads) const {
+  __device__ WithAlibi for_head(int head, int heads) const {
     return {first, scale, exp2f(-8 * float(head + 1) / float(heads)) * log2_e};
   }
-  __device__ float operator()(float product, float distance) const {
-    return first(product, distance) - slope * fabsf(distance);
-  }
+  __device__ float operator()(float qk, float distance) const { return first(qk, distance) - slope * fabsf(distance); }
   // END 15.5
-  __device__ float derivative(float product) const { return first.derivative(product); }
+  __device__ float derivative(float qk) const { return first.derivative(qk); }
 };
 
-/// cap·tanh(scale·Q_i·K_j / cap): scores stay within ±cap. cap is in units of log2 too.
+/// cap·tanh(scale·Q_i·K_j / cap): scores stay within ±cap. cap includes log2(e) too.
 struct Softcap {
   float scale, cap, scale_over_cap;
-  static constexpr bool of_each_score = true;
-  __device__ Softcap of_head(int, int) const { return *this; }
-  // TODO(15.6) tanh(x) = 1 - 2 / (1 + e^2x): for large x of either sign that is 1 and -1. There is no instruction for
-  // e^2x, and __fdividef divides faster than / (2 lines).
-  // STUB: __device__ float operator()(float product, float) const { WORKBOOK_TODO(15.6); }
+  static constexpr bool modifies_scores = true;
+  __device__ Softcap for_head(int, int) const { return *this; }
+  // TODO(15.6) cap·tanh(x) with x = qk·scale / cap and tanh(x) = 1 - 2 / (1 + e^2x), which is also right when e^2x is
+  // infinite. Use exp2_ftz for e^2x, and __fdividef, which is faster than / (2 lines).
+  // STUB: __device__ float operator()(float qk, float) const { WORKBOOK_TODO(15.6); }
   // BEGIN 15.6
-  __device__ float operator()(float product, float) const {
-    const float x = product * scale_over_cap;
+  __device__ float operator()(float qk, float) const {
+    const float x = qk * scale_over_cap;
     return cap * (1 - __fdividef(2, 1 + exp2_ftz(2 * log2_e * x)));
   }
   // END 15.6
-  // TODO(15.10) The derivative of cap·tanh(x), by x·cap. What you wrote for 15.6 gives the score, which has tanh(x) in
-  // it (2 lines).
-  // STUB: __device__ float derivative(float product) const { WORKBOOK_TODO(15.10); }
+  // TODO(15.10) The derivative of cap·tanh(x) with respect to cap·x. operator() of 15.6 already computes cap·tanh(x) (2
+  // lines).
+  // STUB: __device__ float derivative(float qk) const { WORKBOOK_TODO(15.10); }
   // BEGIN 15.10
-  __device__ float derivative(float product) const {
-    const float tanh = (*this)(product, 0) * (1 / cap);
+  __device__ float derivative(float qk) const {
+    const float tanh = (*this)(qk, 0) * (1 / cap);
     return 1 - tanh * tanh;
   }
   // END 15.10
 };
 
-/// The state before the first key. The sink, in units of log2, is a score without a key: it counts in m and l and adds
-/// nothing to O. -inf: there is none, and what it adds to l is 0 at the first key's m.
+/// The state before the first key. The sink, in units of log2, is a score without a key: it contributes to m and l, but
+/// not to O. -inf means no sink: the first key then multiplies l by 0.
 template <class Element, int d>
-__device__ __forceinline__ void begin_with_sink(Registers<Element, d>& own, float sink) {
-  // TODO(15.7) clear(own, m, l) with the m and l of a row that has seen the sink alone. Note that l of a row is the sum
-  // over its quad (1 line).
+__device__ __forceinline__ void begin_with_sink(Registers<Element, d>& registers, float sink) {
+  // TODO(15.7) clear(registers, m, l) with m and l of a row whose only score is the sink. A row's l is the sum over
+  // the four lanes of its quad (1 line).
   // BEGIN 15.7
-  clear(own, sink, threadIdx.x % 4 == 0 ? 1.0F : 0.0F);
+  clear(registers, sink, threadIdx.x % 4 == 0 ? 1.0F : 0.0F);
   // END 15.7
 }
 

@@ -1,6 +1,6 @@
-// Chapter 15: sequences that are packed one after the other, without padding. Which of them a block belongs to.
+// Chapter 15: packed sequences (variable length, "varlen"): sequences stored one after the other, without padding.
 //
-// Source: FlashAttention's varlen functions, whose cu_seqlens `starts` is.
+// Source: FlashAttention's varlen functions; `starts` is their cu_seqlens.
 #pragma once
 
 #include "common/cuda/kernel.hpp"
@@ -8,16 +8,16 @@
 namespace ch15 {
 namespace {
 
-/// A block's sequence: its rows in Q, K and V begin at row `first`, there are `length`, and the block has number `tile`
-/// of their tiles.
+/// The sequence of a thread block: its `length` rows in Q, K and V start at row `first`, and the block has tile `tile`
+/// of them.
 struct Sequence {
   int first, length, tile;
 };
 
-/// The sequence of block `block`, counted over all of them: sequence s is rows starts[s] to starts[s + 1] - 1, and has
-/// a block for each Br of its rows.
+/// The sequence of thread block `block`, counted over all sequences. Sequence s has rows starts[s] to starts[s + 1] - 1
+/// and one block per tile of Br rows.
 __device__ inline Sequence sequence_of(const int* __restrict__ starts, int block, int Br) {
-  // TODO(15.8) Go from sequence to sequence, and leave as many blocks behind as each one has (about 5 lines).
+  // TODO(15.8) Loop over the sequences and subtract the number of blocks of each from `block` (about 5 lines).
   // BEGIN 15.8
   for (int s = 0;; ++s) {
     const int first = starts[s], length = starts[s + 1] - first, blocks = (length + Br - 1) / Br;

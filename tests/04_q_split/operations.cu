@@ -14,8 +14,8 @@ using workbook::cuda::Arguments, workbook::cuda::Operations;
 
 __global__ void work_kernel(std::int64_t* work,  // (3)
                             int block, int warp, int q_tiles, std::int64_t Nq) {
-  const ch04::Work own = ch04::work_of<128>(block, warp, q_tiles, Nq);
-  work[0] = own.head, work[1] = own.first_query, work[2] = own.rows;
+  const ch04::Work warp_work = ch04::work_of<128>(block, warp, q_tiles, Nq);
+  work[0] = warp_work.head, work[1] = warp_work.first_query, work[2] = warp_work.rows;
 }
 
 // block, warp, q_tiles, Nq -> work (3), int64: the warp's head, first query and rows, where Br = 128

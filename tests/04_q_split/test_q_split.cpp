@@ -1,4 +1,4 @@
-// Chapter 4: the queries split over the warps, phase by phase and whole; its three kernels.
+// Chapter 4: the Q split, phase by phase and as a whole, and its three kernels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@ using namespace workbook::test;
 
 namespace {
 
-/// Scores that rise from one 32 keys to the next, in row i by (i % 32 + 1)·rise/32: each row needs its own factor. V
-/// falls, so that what is not rescaled shows.
-Input own_rises(float rise, const Shape& shape, std::uint64_t seed) {
+/// Scores that rise every 32 keys, in row i by (i % 32 + 1)·rise/32: each row needs a different factor. V falls, so
+/// that a missing rescaling shows.
+Input rising_rows(float rise, const Shape& shape, std::uint64_t seed) {
   Input given = input("normal", shape, seed);
   add_to_scores(
       given, [=](std::int64_t i) { return rise * float(i % 32 + 1) / 32; },
@@ -36,7 +36,7 @@ Input own_rises(float rise, const Shape& shape, std::uint64_t seed) {
 // ---- 4.1 work_of ----
 
 TEST_CASE("every query of every head belongs to one warp", "[4.1]") {
-  // What two warps write is reported as written twice, what no warp writes still holds its NaN.
+  // An element that two warps write is reported; an element that no warp writes still holds its NaN.
   for (const std::int64_t Nq : {1, 31, 32, 33, 65, 127, 128, 129, 200}) {
     for (const Tiles& tiles : all_tiles(32)) expect_right(input("value mean", {1, 3, 3, Nq, 40, 32}, 30), tiles);
   }
@@ -58,16 +58,16 @@ TEST_CASE("each block takes one tile of one head's queries", "[4.1]") {
   }
 }
 
-TEST_CASE("a warp has up to 32 rows, and a head may have more than an int counts", "[4.1]") {
-  struct Place {
+TEST_CASE("a warp has at most 32 rows, and Nq may exceed 32 bits", "[4.1]") {
+  struct Case {
     std::int64_t block, warp, q_tiles, Nq, head, first_query, rows;  ///< where Br = 128
   };
   constexpr std::int64_t tiles = 1 << 26;
-  for (const Place& p : {Place{3, 2, 2, 200, 1, 192, 8},
-                         {3, 1, 2, 200, 1, 160, 32},
-                         {0, 0, tiles, 128 * tiles, 0, 0, 32},
-                         {tiles / 2 + 3, 2, tiles, 128 * tiles, 0, 64 * tiles + 448, 32},
-                         {2 * tiles - 1, 3, tiles, 128 * tiles - 40, 1, 128 * tiles - 32, -8}}) {
+  for (const Case& p : {Case{3, 2, 2, 200, 1, 192, 8},
+                        {3, 1, 2, 200, 1, 160, 32},
+                        {0, 0, tiles, 128 * tiles, 0, 0, 32},
+                        {tiles / 2 + 3, 2, tiles, 128 * tiles, 0, 64 * tiles + 448, 32},
+                        {2 * tiles - 1, 3, tiles, 128 * tiles - 40, 1, 128 * tiles - 32, -8}}) {
     worker::Call request("work");
     request.number("block", double(p.block)).number("warp", double(p.warp));
     request.number("q_tiles", double(p.q_tiles)).number("Nq", double(p.Nq));
@@ -101,16 +101,17 @@ TEST_CASE("S is stored and read without bank conflicts", "[4.2]") {
                counter(reply, fmt::format("shared.{}_ideal", way));
       };
       const double more = growth_of(conflicts, "falling maximum", d, usual_tiles(d));
-      expect(more == 0,
-             fmt::format("with d={} another 64 keys cost {} wavefronts more than shared memory needs for its {}s", d,
-                         more, way),
-             "what is accessed together lies in the same banks: S is stored transposed, with 32 + pad_product columns",
-             "bank-conflicts");
+      expect(
+          more == 0,
+          fmt::format("with d={} another 64 keys cost {} wavefronts more than shared memory needs for its {}s", d, more,
+                      way),
+          "what is accessed together lies in the same banks: S is stored transposed, with 32 + pad_accumulator columns",
+          "bank-conflicts");
     }
   }
 }
 
-TEST_CASE("Q is not loaded again where registers keep it", "[4.2]") {
+TEST_CASE("Q is not reloaded when registers hold it", "[4.2]") {
   require_counters();
   // For 32 queries and 64 keys: K and V by fragments of 512 bytes, four wavefronts of 128 bytes each, S and P once. At
   // d = 128 the two parts of Q besides, for each step and each 16 columns.
@@ -152,7 +153,7 @@ TEST_CASE("a scale of any sign", "[4.3]") {
   expect_any_scale();
 }
 
-TEST_CASE("scores at the end of what a float holds", "[4.3]") {
+TEST_CASE("scores near the largest float", "[4.3]") {
   // Up to a scale of 10^26 the scores of fp16 fit a float, so that the m of every step is a number: the lesson says so
   // of 4.3, which has no m_safe. All scores are equal, and so is the LSE, but for log(Nk), which a float does not show
   // beside it. A score is a power of two, so that score · scale is rounded nowhere: an FMA of score · scale - m is 0.
@@ -202,12 +203,12 @@ TEST_CASE("O and l are rescaled by the same factor", "[4.4]") {
 
 TEST_CASE("each row of O is rescaled by its own factor", "[4.4]") {
   for (const std::int64_t d : head_dims()) {
-    for (const Tiles& tiles : {Tiles{}, {32, 32}}) expect_right(own_rises(20, {1, 1, 1, 64, 128, d}, 71), tiles);
+    for (const Tiles& tiles : {Tiles{}, {32, 32}}) expect_right(rising_rows(20, {1, 1, 1, 64, 128, d}, 71), tiles);
   }
   expect_every_kind_in_this_part();
-  // Which element of an accumulator is which nobody promises: on the simulator each seed has another order of them.
+  // The layout of an accumulator is undocumented: on the simulator each seed has another one.
   for (const int lane_seed : {1, 2, 3})
-    expect_right(own_rises(20, {1, 1, 1, 64, 128, 64}, 71), {32, 32}, {}, lane_seed);
+    expect_right(rising_rows(20, {1, 1, 1, 64, 128, 64}, 71), {32, 32}, {}, lane_seed);
   // Only one row of a warp rises, the others keep their maximum.
   for (const std::int64_t row : {0, 13, 16, 31}) {
     Input one_row = input("value mean", {1, 1, 1, 32, 96, 64}, 72);
@@ -257,10 +258,10 @@ const Claims of_4_6 = {
     {"[4.6]", "O is written 16 bytes a thread", [] { expect_wide_O(); }},
 };
 
-TEST_CASE("O is read eight neighbours a lane", "[4.6]") {
+TEST_CASE("each lane reads eight adjacent elements of O", "[4.6]") {
   require_counters();
-  // What a block reads of shared memory beside what it reads for every tile: Q, row_index once, and O. Rows that are
-  // padded for stores of fragments cost two wavefronts for one when they are read 16 bytes a lane.
+  // The shared-memory loads of a block that do not depend on the number of tiles: Q, row_index once, and O. Rows padded
+  // for fragment stores take two wavefronts instead of one when each lane reads 16 bytes.
   for (const std::int64_t d : head_dims()) {
     const auto loads = [&](std::int64_t Nk) {
       const Input given = input("falling maximum", {1, 1, 1, 32, Nk, d}, 97);
@@ -273,7 +274,7 @@ TEST_CASE("O is read eight neighbours a lane", "[4.6]") {
         fmt::format("with d={} a warp needs {} wavefronts of shared memory's loads beside those of its tiles; {} are "
                     "enough: Q {}, row_index {}, and O, 32 rows of {} floats, {}",
                     d, once, O + Q + row_index, Q, row_index, d, O),
-        "O is read from own.O in pieces of fewer than 16 bytes a lane", "narrow-shared-reads");
+        "O is read from workspace.O in pieces of fewer than 16 bytes a lane", "narrow-shared-reads");
   }
 }
 
@@ -304,7 +305,7 @@ TEST_CASE("1 / l keeps the precision of fp32", "[4.6]") {
 // ---- 4.7 copy_tile ----
 
 TEST_CASE("ragged tails are part of the answer", "[4.7]") {
-  // First lengths that are the same: what is wrong with others alone is then no chance.
+  // Equal lengths first, to separate mistakes that show only with unequal ones.
   expect_right(input("late spike", {1, 1, 1, 70, 70, 32}, 70));
   expect_ragged_tails();
   expect_every_kind_in_this_part();
@@ -356,7 +357,7 @@ TEST_CASE("O is rescaled when a score exceeds m by more than slack", "[4.8]") {
 TEST_CASE("P never overflows", "[4.8]") {
   // Scores that rise by 15 every 32 keys: 2^21 relative to the m of the step before, where fp16 ends below 2^16.
   for (const std::int64_t d : head_dims())
-    for (const Tiles& tiles : {Tiles{}, {32, 32}}) expect_right(own_rises(15, {1, 1, 1, 64, 160, d}, 65), tiles);
+    for (const Tiles& tiles : {Tiles{}, {32, 32}}) expect_right(rising_rows(15, {1, 1, 1, 64, 160, d}, 65), tiles);
   expect_right(input("large logits", {1, 1, 1, 64, 200, 64}, 66));
   expect_every_kind_in_this_part();
 }
@@ -378,7 +379,7 @@ TEST_CASE("d = 128 agrees with the oracle", "[4.9]") {
   for (const float scale : {-0.2f, 0.0f}) expect_right(with_scale(input("normal", {1, 1, 1, 40, 70, 128}, 124), scale));
 }
 
-TEST_CASE("d = 128 waits twice a tile", "[4.9]") {
+TEST_CASE("d = 128 has two barriers per tile", "[4.9]") {
   require_counters();
   for (const Tiles& tiles : all_tiles(128)) {
     for (const std::int64_t Nk : {1, 64, 150}) {
@@ -432,7 +433,7 @@ const Claims of_the_whole_2 = {
      [] { expect_moves(); }},
 };
 
-TEST_CASE("one barrier a tile for d up to 64, two for d = 128", "[whole]") {
+TEST_CASE("one barrier per tile up to d = 64, two at d = 128", "[whole]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const std::int64_t heads = 2, Nq = 200, Nk = 150, each = d <= 64 ? 1 : 2;
@@ -455,7 +456,7 @@ TEST_CASE("one barrier a tile for d up to 64, two for d = 128", "[whole]") {
   }
 }
 
-TEST_CASE("warps exchange nothing through shared memory but K and V", "[whole]") {
+TEST_CASE("warps share only K and V through shared memory", "[whole]") {
   require_counters();
   // For 32 queries and Bc keys a warp reads the tiles of K and V by fragments of 512 bytes, four wavefronts of 128
   // bytes each, and stores and reads its own S (32 floats a key) and P (16 words a key). With d = 128 Q is read again.
@@ -505,7 +506,7 @@ TEST_CASE("kernels 1 and 2 agree with the oracle", "[whole]") {
   }
 }
 
-TEST_CASE("kernel 1 waits twice a tile and reads by loads, kernel 2 once and by copies", "[whole]") {
+TEST_CASE("kernel 1 has two barriers per tile and loads K and V, kernel 2 has one and copies them", "[whole]") {
   require_counters();
   const std::int64_t heads = 2, Nq = 200, Nk = 150;
   for (const std::int64_t d : head_dims()) {

@@ -71,7 +71,7 @@ const OtherRange other_ranges[] = {
 
 // ---- 15.1 the keys that a query sees ----
 
-TEST_CASE("each query sees the keys of its window", "[15.1]") {
+TEST_CASE("each query has the key range of its window", "[15.1]") {
   std::vector<bool> fits(std::size(other_ranges), true);
   std::string wrong;
   for (const Window& window : windows) {
@@ -113,7 +113,7 @@ int class_by_pairs(const Window& window, std::int64_t first_query, std::int64_t 
 
 }  // namespace
 
-TEST_CASE("a tile is classed by all of its pairs", "[15.2]") {
+TEST_CASE("each tile is classified by all of its pairs", "[15.2]") {
   for (const Window& window : windows) {
     const std::int64_t rows = tiles_of(window.Nq, 32) + 1, columns = tiles_of(window.Nk, 32);
     const auto numbers = ask("classes", window, std::size_t(rows * columns)).output<std::int32_t>("numbers");
@@ -149,7 +149,7 @@ TEST_CASE("a window of 512 reads 10 tiles for 128 queries, 4 of them masked", "[
                "full tiles are asked for each pair, or partial ones are not", "tile-called-partial");
 }
 
-TEST_CASE("a warp multiplies no tile that is empty for it", "[15.2]") {
+TEST_CASE("a warp skips tiles that are empty for it", "[15.2]") {
   require_counters();
   for (const auto& [mask, warp_tiles] :
        {std::pair{Mask(Mask::causal), 1 + 1 + 2 + 2}, {Mask::within(32, 0), 1 + 1 + 2 + 1}}) {
@@ -163,7 +163,7 @@ TEST_CASE("a warp multiplies no tile that is empty for it", "[15.2]") {
 
 // ---- 15.3 the tiles of a block ----
 
-TEST_CASE("a block goes from its first query's first key to its last query's last", "[15.3]") {
+TEST_CASE("a thread block's K/V tiles cover the keys of all of its queries", "[15.3]") {
   for (const Window& window : windows) {
     for (const std::int64_t Br : {32, 64}) {
       const std::int64_t blocks = tiles_of(window.Nq, Br);
@@ -187,7 +187,7 @@ TEST_CASE("a block goes from its first query's first key to its last query's las
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("K and V are read where the window is, and nowhere else", "[15.3]") {
+TEST_CASE("K and V are read only within the window", "[15.3]") {
   require_counters();
   for (const auto& [left, right] : {std::pair{100, 0}, {30, 30}}) {
     const Tiles tiles = small_tiles(64);
@@ -264,7 +264,7 @@ TEST_CASE("large scores are capped on both sides", "[15.6]") {
 
 // ---- 15.7 the sink ----
 
-TEST_CASE("the sink counts in l and in nothing else", "[15.7]") {
+TEST_CASE("the sink contributes to the LSE and not to O", "[15.7]") {
   std::uint64_t seed = 70;
   for (const float first : {-1.0f, 4.0f, 12.0f})
     for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal)})
@@ -274,13 +274,13 @@ TEST_CASE("the sink counts in l and in nothing else", "[15.7]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("a row without keys has the LSE of its sink", "[15.7]") {
+TEST_CASE("a fully masked row has its sink as LSE", "[15.7]") {
   expect_masked("value mean", {1, 2, 2, 70, 40, 64}, 79, with_sink(Mask::causal, 2));
 }
 
 // ---- 15.8 packed sequences ----
 
-TEST_CASE("each block finds its sequence", "[15.8]") {
+TEST_CASE("each thread block finds its sequence", "[15.8]") {
   for (const std::int64_t Br : {32, 128}) {
     for (const std::vector<std::int64_t>& lengths :
          {std::vector<std::int64_t>{100, 37}, {32, 64, 128, 1}, {1, 1, 1}, {129}, {300, 5, 128}}) {
@@ -360,7 +360,7 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
       expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, Mask::within(left, right));
 }
 
-TEST_CASE("with no mask and the causal one it gives what chapter 14 gives, to the last bit", "[whole]") {
+TEST_CASE("without a mask and causal, O and the LSE equal chapter 14's, bit for bit", "[whole]") {
   // Two heads share K and V for the second time; chapter 14 does not pack their 256 rows.
   for (const auto& [Hkv, Nq, causal] : {std::tuple{2, 133, false}, {2, 133, true}, {1, 256, true}})
     for (const std::int64_t d : head_dims()) {
@@ -374,7 +374,7 @@ TEST_CASE("with no mask and the causal one it gives what chapter 14 gives, to th
     }
 }
 
-TEST_CASE("heads that share K and V read them as heads with their own do", "[whole]") {
+TEST_CASE("heads that share K and V read as much as separate heads", "[whole]") {
   require_counters();
   const Tiles tiles = small_tiles(64);
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(40, 9)}) {
@@ -388,7 +388,7 @@ TEST_CASE("heads that share K and V read them as heads with their own do", "[who
   }
 }
 
-TEST_CASE("windows and packed sequences are read by the blocks that need them", "[whole]") {
+TEST_CASE("windows and packed sequences are read only by the thread blocks that need them", "[whole]") {
   require_counters();
   const Tiles tiles = small_tiles(64);
   const auto expect_keys = [&](const Input& given, std::int64_t keys, const std::string& why) {
@@ -407,7 +407,7 @@ TEST_CASE("windows and packed sequences are read by the blocks that need them", 
 }
 
 const Claims of_the_whole = {
-    {"[whole]", "with no mask and the causal one it reads what chapter 8 reads", [] { expect_moves(); }},
+    {"[whole]", "without a mask and causal, it reads what chapter 8 reads", [] { expect_moves(); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
     {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},

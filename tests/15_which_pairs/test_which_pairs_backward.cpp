@@ -59,7 +59,7 @@ void expect_q_tiles(const Input& in, const Sizes& sizes) {
 
 // ---- 15.9 the queries that see a key ----
 
-TEST_CASE("each key is seen by the queries of its window", "[15.9]") {
+TEST_CASE("each K/V tile has the query range of its window", "[15.9]") {
   for (const Window& w : windows) {
     for (const auto& [Bc, Br] : {std::pair{32, 32}, {64, 32}, {128, 64}, {1, 64}}) {
       const std::int64_t blocks = tiles_of(w.Nk, Bc);
@@ -106,7 +106,7 @@ TEST_CASE("each key is seen by the queries of its window", "[15.9]") {
   expect_every_kind();
 }
 
-TEST_CASE("with a window of 512 ten Q tiles pass by a K/V tile", "[15.9]") {
+TEST_CASE("with a window of 512 a K/V tile needs ten Q tiles", "[15.9]") {
   require_counters();
   const Sizes sizes = usual_sizes(64);
   const Input in = masked("normal", {1, 1, 1, 768, 768, 64}, 90, Mask::within(512, 0));
@@ -124,7 +124,7 @@ TEST_CASE("with a window of 512 ten Q tiles pass by a K/V tile", "[15.9]") {
   expect_q_tiles(in, sizes);
 }
 
-TEST_CASE("only Q tiles that see a key pass by, whatever the mask", "[15.9]") {
+TEST_CASE("only Q tiles with an unmasked pair are loaded, for every mask", "[15.9]") {
   require_counters();
   std::uint64_t seed = 91;
   for (const Window& w : windows)
@@ -148,7 +148,7 @@ TEST_CASE("dS takes the derivative of a capped score", "[15.10]") {
   expect_every_kind();
 }
 
-TEST_CASE("where scores are capped no gradient is left", "[15.10]") {
+TEST_CASE("capped scores have no gradient", "[15.10]") {
   for (const char* kind : {"large logits", "negative logits", "one hot"})
     expect_masked(kind, {1, 1, 1, 40, 70, 64}, 120, changed(Mask::none, 10, false));
   // Far beyond what a float can hold as e^2x.
@@ -181,7 +181,7 @@ TEST_CASE("pairs that do not count have no part in any gradient", "[15.11]") {
   expect_no_keys_behind();
 }
 
-TEST_CASE("each pair of the backward pass takes its query's LSE and D", "[15.11]") {
+TEST_CASE("each pair uses the LSE and D of its query", "[15.11]") {
   expect_own_lse_and_D();
   for (const std::int64_t d : head_dims())
     expect_right_small(with_rows_apart(masked("value mean", {1, 1, 1, 128, 64, d}, 170, Mask::within(40, 40))));
@@ -203,7 +203,7 @@ TEST_CASE("the sink's gradient agrees with the oracle", "[15.12]") {
   expect_every_kind();
 }
 
-TEST_CASE("a sink has a gradient in each head, over the whole batch", "[15.12]") {
+TEST_CASE("each head's sink gradient is a sum over the whole batch", "[15.12]") {
   for (const std::int64_t heads : {1, 3})
     for (const std::int64_t Nq : {31, 64, 100})
       expect_dsink(masked("value mean", {2, heads, heads, Nq, 40, 64}, 200, with_sink(Mask::none, heads)));
@@ -212,7 +212,7 @@ TEST_CASE("a sink has a gradient in each head, over the whole batch", "[15.12]")
 
 // ---- The whole chapter ----
 
-TEST_CASE("the gradients of all masks and changes of scores agree with the oracle", "[whole]") {
+TEST_CASE("the gradients of all masks and score modifications agree with the oracle", "[whole]") {
   expect_every_kind_whole();
   std::uint64_t seed = 300;
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(50, 0), Mask::within(20, 30)})
