@@ -1,5 +1,5 @@
-// Chapter 18: which pairs of a query and a key count. The keys that a query sees, and the tiles of keys of several
-// queries, are chapter 15's; new is which of them are full.
+// Chapter 18: masks. The keys that a query attends to, and the K/V tiles that several queries need, are chapter 15's.
+// New is the range of full tiles.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.1.
 #pragma once
@@ -9,33 +9,33 @@
 namespace ch18 {
 namespace {
 
-/// Numbers from first to last - 1; none if last <= first.
+/// The integers from first to last - 1; empty if last <= first.
 struct Range {
   int first, last;
 };
 
-/// Which keys queries see. Query i stands at key i + (Nk - Nq), the diagonal: the last query at the last key. It sees
-/// `left` keys before that one, that one and `right` keys after it, as far as they exist. With the causal mask right is
-/// 0, and without an end on a side the number there is so large that it never matters.
-struct SeenKeys {
+/// Query i is aligned with key i + (Nk - Nq), its diagonal, so the last query is aligned with the last key. It attends
+/// to the `left` keys before its diagonal, to the diagonal, and to the `right` keys after it, as far as these keys
+/// exist. The causal mask has right = 0. A side without a limit has more keys than there are.
+struct WindowMask {
   int Nq, Nk, left, right;
 
-  /// The keys that a query sees. It may stand before the first key, and its range may be empty.
-  __device__ Range of(int query) const {
+  /// The keys that a query attends to. The diagonal may be negative, and the range may be empty.
+  __device__ Range key_range(int query) const {
     const int diagonal = query + Nk - Nq;
     return {max(0, diagonal - left), min(Nk, diagonal + right + 1)};
   }
 
-  // From query to query neither end of a range ever moves left.
+  // From one query to the next, neither end of the key range ever moves back.
 
-  /// The tiles of Bc keys that the queries of `queries`, of which there is at least one, need together, from the first
-  /// to the last.
+  /// The range of K/V tiles, of Bc keys each, that the queries in `queries` need together. There is at least one query.
   template <int Bc>
-  __device__ Range tiles(const Range& queries) const {
-    return {of(queries.first).first / Bc, (max(0, of(queries.last - 1).last) + Bc - 1) / Bc};
+  __device__ Range kv_tiles(const Range& queries) const {
+    return {key_range(queries.first).first / Bc, (max(0, key_range(queries.last - 1).last) + Bc - 1) / Bc};
   }
 
-  // TODO(18.1) Those of these tiles of which each of the queries sees every key (about 2 lines).
+  // TODO(18.1) The range of K/V tiles, of Bc keys each, of which every query in `queries` attends to every key. There
+  // is at least one query, and the range may be empty (about 2 lines).
   // BEGIN 18.1
   template <int Bc>
   __device__ Range full_tiles(const Range& queries) const {

@@ -1,5 +1,5 @@
-// Chapter 19: which pairs of a query and a key count, seen from the side of the keys. Which queries see any of some
-// keys is chapter 15's; new is which queries see all of them.
+// Chapter 19: masks, seen from the keys. The queries that attend to any key of a range are chapter 15's. New are the
+// queries that attend to all keys of a range.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.1.
 #pragma once
@@ -9,42 +9,42 @@
 namespace ch19 {
 namespace {
 
-/// Numbers from first to last - 1; none if last <= first.
+/// The integers from first to last - 1; empty if last <= first.
 struct Range {
   int first, last;
 };
 
-/// Which keys queries see. Query i stands at key i + (Nk - Nq), the diagonal: the last query at the last key. It sees
-/// `left` keys before that one, that one and `right` keys after it, as far as they exist. With the causal mask right is
-/// 0, and without an end on a side the number there is so large that it never matters.
-struct SeenKeys {
+/// Query i is aligned with key i + (Nk - Nq), its diagonal, so the last query is aligned with the last key. It attends
+/// to the `left` keys before its diagonal, to the diagonal, and to the `right` keys after it, as far as these keys
+/// exist. The causal mask has right = 0. A side without a limit has more keys than there are.
+struct WindowMask {
   int Nq, Nk, left, right;
 
-  /// The keys that a query sees. It may stand before the first key, and its range may be empty.
-  __device__ Range of(int query) const {
+  /// The keys that a query attends to. The diagonal may be negative, and the range may be empty.
+  __device__ Range key_range(int query) const {
     const int diagonal = query + Nk - Nq;
     return {max(0, diagonal - left), min(Nk, diagonal + right + 1)};
   }
 
-  // The other way round. Key j stands at query j + (Nq - Nk); from key to key neither end of a range of queries ever
-  // moves left.
+  // The inverse. Key j is the diagonal of query j + (Nq - Nk). From one key to the next, neither end of the range of
+  // queries ever moves back.
 
-  /// The queries that see any of the keys of `keys`, of which there is at least one; and the Q tiles of Br queries
-  /// that hold them. There may be none: then both are {0, 0}.
-  __device__ Range queries(const Range& keys) const {
-    const int diagonal = Nq - Nk;
+  /// The queries that attend to at least one key in `keys`, which is not empty; and the range of Q tiles, of Br queries
+  /// each, that contain them. If there are none, both are {0, 0}.
+  __device__ Range query_range(const Range& keys) const {
+    const int diagonal = Nq - Nk;  // key j is the diagonal of query j + diagonal
     return {max(0, keys.first - right + diagonal), max(0, min(Nq, keys.last + left + diagonal))};
   }
   template <int Br>
   __device__ Range q_tiles(const Range& keys) const {
-    return {queries(keys).first / Br, (queries(keys).last + Br - 1) / Br};
+    return {query_range(keys).first / Br, (query_range(keys).last + Br - 1) / Br};
   }
 
-  // TODO(19.2) The queries that see every key of `keys`; there may be none, and are none if one of the keys does not
-  // exist. And whether all of the queries of `those` that exist are among them (about 6 lines).
+  // TODO(19.2) full_queries: the queries that attend to every key in `keys`; empty if one of the keys does not exist.
+  // is_full: whether they include all of `queries` that exist (about 6 lines).
   // BEGIN 19.2
   __device__ Range full_queries(const Range& keys) const { WORKBOOK_TODO(19.2); }
-  __device__ bool all_see(const Range& those, const Range& keys) const { WORKBOOK_TODO(19.2); }
+  __device__ bool is_full(const Range& queries, const Range& keys) const { WORKBOOK_TODO(19.2); }
   // END 19.2
 };
 

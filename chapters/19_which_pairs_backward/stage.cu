@@ -1,6 +1,6 @@
-// Chapter 19's kernels as stages, given: what they are built for, the memory that they need, and how to start them. The
-// first one is the chapter's; its variant is deterministic=1, in which the additions to dQ come by turns. The second is
-// the same for bf16, and its operation is "backward_bfloat16".
+// Chapter 19, given: the kernels as stages, with the sizes they are built for, their additional memory and their
+// launch. The first stage is the chapter's kernel. Its variant is deterministic=1, which adds to dQ in a fixed order.
+// The second stage is the kernel for bf16; its operation is "backward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "which_pairs_backward.hpp"
@@ -11,7 +11,7 @@ namespace {
 using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::scratch, workbook::cuda::Served;
 using workbook::cuda::Stage;
 
-/// Every part of a mask that chapter 15 has, and heads that share K and V.
+/// All parts of a mask, and heads that share K and V.
 Served all_masks() {
   Served served{.shared_heads = true};
   for (const char* part : {"window", "softcap", "alibi", "sink", "packed"})
@@ -19,7 +19,7 @@ Served all_masks() {
   return served;
 }
 
-template <class Element, bool in_turns = false>
+template <class Element, bool deterministic = false>
 BackwardStage<Element> stage_for() {
   BackwardStage<Element> stage{
       .head_dims = {64, 128},
@@ -32,13 +32,14 @@ BackwardStage<Element> stage_for() {
                 scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
-            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
+            int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
             which_pairs_backward(
-                call, {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), turns},
+                call,
+                {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), semaphores},
                 tiles);
           },
   };
-  if (in_turns) stage.extra.push_back(scratch<int>("turns", turn_count));
+  if (deterministic) stage.extra.push_back(scratch<int>("semaphores", semaphore_count));
   return stage;
 }
 

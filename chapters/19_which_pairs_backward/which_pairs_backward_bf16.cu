@@ -1,4 +1,4 @@
-// Chapter 19, given: the kernels of which_pairs_backward.cu once more, with bf16 for their element type.
+// Chapter 19, given: the kernels of which_pairs_backward.cu, compiled for bf16.
 //
 // Test it: ./workbook test 19 --only "bf16 agrees with the oracle"
 #define WORKBOOK_ELEMENT __nv_bfloat16  // the Element of the kernel file that is included below (convert.hpp)

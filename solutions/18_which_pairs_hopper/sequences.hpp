@@ -1,7 +1,6 @@
-// Chapter 18, given: sequences that are packed one after the other, without padding, as in chapter 15. Which of them a
-// tile of queries belongs to.
+// Chapter 18, given: packed sequences (variable length, "varlen"), as in chapter 15: the sequence of a Q tile.
 //
-// Source: FlashAttention's varlen functions, whose cu_seqlens `starts` is.
+// Source: FlashAttention's varlen functions; `starts` is their cu_seqlens.
 #pragma once
 
 #include "common/cuda/kernel.hpp"
@@ -9,14 +8,13 @@
 namespace ch18 {
 namespace {
 
-/// The sequence of a tile of queries: its rows in Q, K and V begin at row `first`, there are `length`, and the tile has
-/// number `tile` of theirs.
+/// The sequence of a tile: its `length` rows in Q, K and V start at row `first`, and the tile is tile `tile` of them.
 struct Sequence {
   int first, length, tile;
 };
 
-/// The sequence of tile `tile`, counted over all of them: sequence s is rows starts[s] to starts[s + 1] - 1, and has a
-/// tile for each Br of its rows.
+/// The sequence of tile `tile`, counted over all sequences. Sequence s has rows starts[s] to starts[s + 1] - 1 and one
+/// tile per Br rows.
 __device__ inline Sequence sequence_of(const int* __restrict__ starts, int tile, int Br) {
   for (int s = 0;; ++s) {
     const int first = starts[s], length = starts[s + 1] - first, tiles = (length + Br - 1) / Br;

@@ -1,5 +1,5 @@
-// Chapter 18's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's; the
-// second is the same for bf16, and its operation is "forward_bfloat16".
+// Chapter 18's kernel as stages, given: the sizes that it is built for, and its launch. The first stage is the
+// chapter's kernel; the second is the kernel for bf16, and its operation is "forward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "which_pairs_hopper.hpp"
@@ -10,7 +10,7 @@ namespace {
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Served;
 using workbook::cuda::Stage;
 
-/// Every part of a mask that chapter 15 has, and heads that share K and V.
+/// All parts of a mask, and heads that share K and V.
 Served all_masks() {
   Served served{.shared_heads = true};
   for (const char* part : {"window", "softcap", "alibi", "sink", "packed"})
@@ -31,12 +31,12 @@ ForwardStage<Element> stage_for() {
       .slack = slack * 0.6931471805599453f,
       .last_keys_first = true,
       .serves = all_masks(),
-      .extra = {scratch<int>("taken", [](const workbook::Shape&) { return std::size_t(1); })},
+      .extra = {scratch<int>("tile_counter", [](const workbook::Shape&) { return std::size_t(1); })},
       .launch =
           [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {
-            int* const taken = extra.array<int>("taken");
-            workbook::cuda::clear(taken, sizeof *taken);
-            which_pairs(call, tiles, taken, workbook::cuda::multiprocessors());
+            int* const tile_counter = extra.array<int>("tile_counter");
+            workbook::cuda::clear(tile_counter, sizeof *tile_counter);
+            which_pairs(call, tiles, tile_counter, workbook::cuda::multiprocessors());
           },
   };
 }

@@ -1,5 +1,5 @@
-// Chapter 18: where the matrices of a product by four warps lie, as in chapter 11; and what TMA is told of tensors in
-// which sequences lie one behind the other.
+// Chapter 18: the layout of wgmma's matrices, as in chapter 11; and tensor maps for packed sequences, whose boxes end
+// with their sequence.
 //
 // Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Register Fragments", "Shared Memory Matrix
 // Layout", "Matrix Descriptor"; CUDA Driver API, cuTensorMapEncodeTiled.
@@ -15,64 +15,62 @@ namespace {
 using workbook::cuda::Fragment, workbook::cuda::Swizzle, workbook::cuda::TensorMap;
 using workbook::cuda::wgmma_matrix, workbook::cuda::WgmmaMatrix;
 
-/// A tile (rows, d) in shared memory, of 16-bit elements: sections of 64 columns, one behind the other. Eight rows of a
-/// section, 1024 bytes, are a pattern of the swizzle.
+/// A tile (rows, d) of 16-bit elements in shared memory, stored as consecutive sections of 64 columns. Eight rows of a
+/// section, 1024 bytes, form one swizzle pattern.
 template <class Element, int d, int rows>
 using Tile = Element[d / 64][rows][64];
 constexpr int pattern_bytes = 1024;
 
-/// The columns 16c to 16c + 15 of a tile, K-major; the rows 16j to 16j + 15, MN-major.
+/// Columns 16c to 16c + 15 of a tile, K-major; rows 16j to 16j + 15, MN-major.
 template <class Element, int sections, int rows>
-__device__ __forceinline__ WgmmaMatrix sixteen_columns(const Element (&tile)[sections][rows][64], int c) {
-  const int bytes_before = c / 4 * int(sizeof tile[0]) + c % 4 * 32;  // four times 16 columns are a section
-  return wgmma_matrix(tile, 0, pattern_bytes, Swizzle::bytes_128) + bytes_before;
+__device__ __forceinline__ WgmmaMatrix K_major_descriptor(const Element (&tile)[sections][rows][64], int c) {
+  const int offset = c / 4 * int(sizeof tile[0]) + c % 4 * 32;  // a section is four groups of 16 columns
+  return wgmma_matrix(tile, 0, pattern_bytes, Swizzle::bytes_128) + offset;
 }
 template <class Element, int sections, int rows>
-__device__ __forceinline__ WgmmaMatrix sixteen_rows(const Element (&tile)[sections][rows][64], int j) {
-  const int bytes_before = 16 * j * int(sizeof tile[0][0]);
-  return wgmma_matrix(tile, sizeof tile[0], pattern_bytes, Swizzle::bytes_128) + bytes_before;
+__device__ __forceinline__ WgmmaMatrix MN_major_descriptor(const Element (&tile)[sections][rows][64], int j) {
+  const int offset = 16 * j * int(sizeof tile[0][0]);
+  return wgmma_matrix(tile, sizeof tile[0], pattern_bytes, Swizzle::bytes_128) + offset;
 }
 
-/// Where element e of thread number `thread` of the four warps lies in D (64, n).
-struct Place {
+/// The coordinates of an element in its matrix.
+struct Coordinates {
   int row, column;
 };
-__device__ inline Place place_in_D(int thread, int e) {
+/// The coordinates of element e of the accumulator D (64, n) in thread `thread` of the warp group.
+__device__ inline Coordinates coordinates_in_D(int thread, int e) {
   const int warp = thread / 32, lane = thread % 32;
   return {16 * warp + lane / 4 + e / 2 % 2 * 8, e / 4 * 8 + lane % 4 * 2 + e % 2};
 }
 
-// Packed sequences. A box of 64 or Bc rows may begin in a sequence and end in the next one. Of K the mask leaves out
-// what is not the sequence's own; of V not even a product with P = 0 may see it, since 0·NaN is NaN; and a store of O
-// would overwrite the neighbour's rows. TMA does leave out what lies outside of a dimension. But a dimension's size is
-// the map's, and there is one map for all sequences.
+// A box of 64 or Bc rows may extend past the end of its packed sequence. Rows of the next sequence must not reach the
+// PV matmul, where P = 0 times NaN is NaN, and the store of O must not write them. TMA excludes elements that are out
+// of bounds in some dimension. But the bounds belong to the tensor map, which all sequences share.
 //
-// So the rows have two dimensions in the map, which both go on from row to row: the place of an element is the sum of
-// all coordinates times their strides, whichever dimensions they are of. The first of the two has N rows, and a box is
-// where in it the sequence's end and the dimension's are the same: row i of a sequence of `length` rows has the
-// coordinate N - length + i, and behind the last row there is nothing. The other one, without a bound that matters,
-// moves the box to where the sequence is. It counts the rows of all heads, up to the sequence's end; so the element
-// with all coordinates 0 lies N rows before the tensor. No box may read there, and none may be loaded of which nothing
-// is inside: for such a one TMA touches the map's first element (seen on an H200; a store does not).
+// Therefore dimensions 1 and 3 of the map have the same stride, one row. Coordinates (r, e) address row r + e - N of
+// the tensor, counted through all heads, but are in bounds in dimension 1 only if r < N. If e is the row where the
+// sequence ends, then r = N is the first row past its end: out of bounds.
 //
-//   N = 10, sequences of 4 and 6 rows; head 0, rows 2, 3, … of the first: coordinates 10 - 4 + 2 = 8 and 4
-//   row of the tensor = 8 + 4 - 10 = 2; the box's third row has coordinate 10 and is outside
+// The element with coordinates 0 is N rows before the tensor. No box may access a row before its sequence, and a box
+// that is loaded must contain a row of the sequence. Otherwise TMA accesses the map's first element (observed on an
+// H200; a store does not).
 
-/// Rows of one sequence of one head, for TMA: row i has the coordinates 0, before_first + i, 0, end.
+/// The TMA coordinates of one sequence's rows in one head: row i has the coordinates 0, before_first + i, 0, end.
 struct SequenceRows {
   int before_first, end;
 };
-/// Those of the `length` rows from row `first` of a head on, which has N of them.
+/// Those of a sequence of `length` rows from row `first` of a head on. A head has N rows.
 __device__ inline SequenceRows rows_of_sequence(int head, int N, int first, int length) {
-  // TODO(18.3) As in the example (1 line).
+  // TODO(18.3) end is the row of the tensor where the sequence ends. The sequence's last row has coordinate N - 1 in
+  // dimension 1 (1 line).
   // BEGIN 18.3
   return {N - length, head * N + first + length};
   // END 18.3
 }
 
-/// A tensor (heads, N, d) for TMA, of which a box is `rows` rows of a sequence, in the layout of a Tile.
+/// The tensor map of a tensor (heads, N, d). Its box is `rows` rows of a sequence, in the layout of a Tile.
 template <int d, class Element>
-TensorMap map_of(const Element* tensor, std::int64_t heads, std::int64_t N, int rows) {
+TensorMap make_tensor_map(const Element* tensor, std::int64_t heads, std::int64_t N, int rows) {
   constexpr std::uint64_t row_bytes = sizeof(Element) * d;
   return workbook::cuda::tensor_map(tensor, {64, std::uint64_t(N), d / 64, std::uint64_t(heads * N + 1)},
                                     {row_bytes, 128, row_bytes}, {64, std::uint32_t(rows), d / 64, 1},

@@ -1,4 +1,5 @@
-// Chapter 18's full tiles, the mask in D, rows of sequences and works, as operations that the tests call by name.
+// Chapter 18's full tiles, its mask in D, TMA coordinates of sequences and its tile scheduler, as operations that the
+// tests call by name.
 #include <cstdint>
 #include <span>
 
@@ -15,10 +16,10 @@ using workbook::cuda::Arguments, workbook::cuda::DeviceArray, workbook::cuda::Op
 int number(const Arguments& call, const char* name) {
   return int(call.integer(name));
 }
-SeenKeys seen_of(const Arguments& call) {
+WindowMask window_mask(const Arguments& call) {
   return {number(call, "Nq"), number(call, "Nk"), number(call, "left"), number(call, "right")};
 }
-/// Calls a kernel, with blocks of `threads` for `count` things, which fills the output `numbers`.
+/// Launches a kernel with at least `count` threads, in blocks of `threads`, which fill the output `numbers`.
 template <class Number, class Kernel, class... More>
 void list(const Arguments& call, Kernel kernel, int threads, int count, More... more) {
   DeviceArray<Number> numbers("numbers", call.array<Number>("numbers").size(), Role::output);
@@ -28,35 +29,35 @@ void list(const Arguments& call, Kernel kernel, int threads, int count, More... 
   numbers.download(call.array<Number>("numbers"));
 }
 
-// Nq, Nk, left, right, rows, count -> numbers (count, 2): of each `rows` queries the full tiles of 32 keys
-__global__ void list_full_tiles(SeenKeys seen, int rows, int count, std::int32_t* numbers) {
+// Nq, Nk, left, right, rows, count -> numbers (count, 2): for each `rows` queries, the range of full tiles of 32 keys
+__global__ void list_full_tiles(WindowMask mask, int rows, int count, std::int32_t* numbers) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
-  const Range tiles = seen.template full_tiles<32>({i * rows, min(seen.Nq, (i + 1) * rows)});
+  const Range tiles = mask.template full_tiles<32>({i * rows, min(mask.Nq, (i + 1) * rows)});
   numbers[2 * i] = tiles.first, numbers[2 * i + 1] = tiles.last;
 }
 void full_tiles(const Arguments& call) {
-  list<std::int32_t>(call, list_full_tiles, 32, number(call, "count"), seen_of(call), number(call, "rows"));
+  list<std::int32_t>(call, list_full_tiles, 32, number(call, "count"), window_mask(call), number(call, "rows"));
 }
 
-// Nq, Nk, left, right, first_query, first_key, Bc: 64 or 128 -> numbers (64, Bc): the numbers 0, 1, … as scores, masked
+// Nq, Nk, left, right, first_query, first_key, Bc: 64 or 128 -> numbers (64, Bc): the scores 0, 1, …, masked
 template <int Bc>
-__global__ void mask_tile(SeenKeys seen, int first_query, int first_key, int, float* numbers) {
+__global__ void mask_tile(WindowMask mask, int first_query, int first_key, int, float* numbers) {
   Fragment<float, Bc / 2> S;
-  const auto at = [](int e) {
-    const auto [row, column] = place_in_D(int(threadIdx.x), e);
+  const auto position = [](int e) {
+    const auto [row, column] = coordinates_in_D(int(threadIdx.x), e);
     return row * Bc + column;
   };
-  for (int e = 0; e < Bc / 2; ++e) S[e] = float(at(e));
-  mask_scores(S, seen, first_query, first_key);
-  for (int e = 0; e < Bc / 2; ++e) numbers[at(e)] = S[e];
+  for (int e = 0; e < Bc / 2; ++e) S[e] = float(position(e));
+  mask_scores(S, mask, first_query, first_key);
+  for (int e = 0; e < Bc / 2; ++e) numbers[position(e)] = S[e];
 }
 void masked_tile(const Arguments& call) {
-  list<float>(call, number(call, "Bc") == 64 ? mask_tile<64> : mask_tile<128>, 128, 128, seen_of(call),
+  list<float>(call, number(call, "Bc") == 64 ? mask_tile<64> : mask_tile<128>, 128, 128, window_mask(call),
               number(call, "first_query"), number(call, "first_key"));
 }
 
-// count; given (count, 4): head, N, first, length -> numbers (count, 2): their rows, before_first and end
+// count; given (count, 4): head, N, first, length -> numbers (count, 2): before_first and end
 __global__ void list_rows(const std::int32_t* given, int count, std::int32_t* numbers) {
   const int i = int(threadIdx.x);
   if (i >= count) return;
@@ -68,28 +69,30 @@ void sequence_rows(const Arguments& call) {
   list<std::int32_t>(call, list_rows, 32, number(call, "count"), static_cast<const std::int32_t*>(given.data()));
 }
 
-// Nq, Nk, left, right, heads, heads_at_once, q_tiles, count; starts: of packed sequences, or only 0 ->
-// numbers (count, 7): of each work head, first_row, first_query, tiles, and Nq and Nk of what is seen; tiles of 128
-// queries and 64 keys
-__global__ void list_works(Call numbers_of_call, int count, std::int32_t* numbers) {
+// Nq, Nk, left, right, heads, heads_per_group, q_tiles, count; starts: of packed sequences, or only 0 ->
+// numbers (count, 7): of each work tile head, first_row, first_query, kv_tiles, and Nq and Nk of its mask; for tiles of
+// 128 queries and 64 keys
+__global__ void list_work_tiles(Call arguments, int count, std::int32_t* numbers) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
-  const Work work = work_of<Kernel<half, 64, 64, 2, Scaled>>(numbers_of_call, i);
-  const int all[] = {work.head,       work.first_row, work.first_query, work.tiles.first,
-                     work.tiles.last, work.seen.Nq,   work.seen.Nk};
+  const WorkTile work = decode_tile<Kernel<half, 64, 64, 2, Scaled>>(arguments, i);
+  const int all[] = {work.head,          work.first_row, work.first_query, work.kv_tiles.first,
+                     work.kv_tiles.last, work.mask.Nq,   work.mask.Nk};
   for (int n = 0; n < 7; ++n) numbers[7 * i + n] = all[n];
 }
-void works(const Arguments& call) {
+void work_tiles(const Arguments& call) {
   const auto given = call.array<std::int32_t>("starts");
   const DeviceArray<std::int32_t> starts("starts", std::span<const std::int32_t>(given));
   const int heads = number(call, "heads");
-  const Given of_a_head{number(call, "q_tiles"), heads, 1, nullptr, given.size() == 1 ? nullptr : starts.data()};
-  list<std::int32_t>(call, list_works, 32, number(call, "count"),
-                     Call{nullptr, nullptr, heads, number(call, "heads_at_once"), seen_of(call), of_a_head});
+  const Problem problem{number(call, "q_tiles"), heads, 1, nullptr, given.size() == 1 ? nullptr : starts.data()};
+  list<std::int32_t>(call, list_work_tiles, 32, number(call, "count"),
+                     Call{nullptr, nullptr, heads, number(call, "heads_per_group"), window_mask(call), problem});
 }
 
-const Operations operations{
-    {"full_tiles", full_tiles}, {"masked_tile", masked_tile}, {"sequence_rows", sequence_rows}, {"works", works}};
+const Operations operations{{"full_tiles", full_tiles},
+                            {"masked_tile", masked_tile},
+                            {"sequence_rows", sequence_rows},
+                            {"work_tiles", work_tiles}};
 
 }  // namespace
 }  // namespace ch18

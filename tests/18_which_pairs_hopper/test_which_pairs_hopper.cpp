@@ -37,7 +37,7 @@ std::int64_t up(std::int64_t key) {
 
 // ---- 18.1 ----
 
-/// The queries a to b - 1 are said to see all keys of these tiles of 32.
+/// The range of tiles of 32 keys that a wrong full_tiles returns for queries a to b - 1.
 struct FullTiles {
   const char *id, *sentence;
   Numbered (*tiles)(const Window& w, std::int64_t a, std::int64_t b);
@@ -78,13 +78,13 @@ const FullTiles other_full_tiles[] = {
      [](const Window& w, Query a, Query b) {
        return Numbered{up(w.first(b)), down(w.last(a))};
      }},
-    {"full-in-keys", "the ends are keys: they have to be tiles",
+    {"full-in-keys", "the range is in keys; it must be in tiles: divide by Bc",
      [](const Window& w, Query a, Query b) {
        return Numbered{w.first(b - 1), w.last(a)};
      }},
 };
 
-/// Of the tiles that the queries need, those that each sees whole.
+/// Checks the range of full tiles.
 void check_full_tiles(Slips<FullTiles>& slips, std::string& sentence, std::string& id, const Window& w, Query a,
                       Query b, const Numbered& got) {
   slips.keep([&](const FullTiles& slip) { return slip.tiles(w, a, b) == got; });
@@ -108,7 +108,7 @@ void check_full_tiles(Slips<FullTiles>& slips, std::string& sentence, std::strin
 
 // ---- 18.1 full tiles ----
 
-TEST_CASE("a tile of which some row does not see a key is not full", "[18.1]") {
+TEST_CASE("a tile is full only if every query attends to all of its keys", "[18.1]") {
   Slips<FullTiles> slips{{std::begin(other_full_tiles), std::end(other_full_tiles)}};
   std::string sentence, id = "unknown";
   std::vector<Window> all(std::begin(windows), std::end(windows));
@@ -133,7 +133,7 @@ TEST_CASE("a tile of which some row does not see a key is not full", "[18.1]") {
 
 namespace {
 
-/// One score of a tile: of this query and key, in this row and of 8 columns in this one.
+/// One score of a tile: of this query and key, in this row, this group of 8 columns and this column of the group.
 struct Asked {
   const Window& window;
   std::int64_t first_query, first_key, row, eights, column;
@@ -224,7 +224,7 @@ TEST_CASE("each pair of a partial tile counts or does not", "[18.2]") {
   expect_every_kind_in_this_part();
 }
 
-// ---- 18.3 rows of sequences ----
+// ---- 18.3 TMA coordinates of sequences ----
 
 namespace {
 
@@ -300,7 +300,7 @@ const OtherRows other_rows[] = {
 
 }  // namespace
 
-TEST_CASE("the last row of a sequence is the last of the dimension", "[18.3]") {
+TEST_CASE("the last row of a sequence is the last row of the dimension", "[18.3]") {
   const RowsCase cases[] = {{0, 10, 0, 4},  {0, 10, 4, 6},    {2, 10, 4, 6},
                             {1, 98, 33, 1}, {3, 200, 0, 200}, {5, 7, 3, 0}};
   std::vector<std::int32_t> given;
@@ -325,17 +325,17 @@ TEST_CASE("the last row of a sequence is the last of the dimension", "[18.3]") {
 }
 
 TEST_CASE("a box ends with its sequence", "[18.3]") {
-  // 33 and 97 rows end within the first and the second box of Q and O, and within a tile of K and V.
+  // 33 and 97 rows end within the first and the second box of Q and O, and within a K/V tile.
   for (const std::int64_t d : head_dims())
     expect_masked("normal", {1, 2, 2, 195, 195, d}, 50, packed(Mask::none, {33, 0, 1, 97, 64}));
   expect_every_kind_in_this_part();
 }
 
-// ---- 18.4 what there is to do ----
+// ---- 18.4 the tile scheduler ----
 
 namespace {
 
-/// What `works` is asked: heads of packed sequences, or of one, tiles of 128 queries and 64 keys.
+/// A call of `work_tiles`: heads of packed sequences, or of one, tiles of 128 queries and 64 keys.
 struct WorksCase {
   Window window;
   std::int64_t heads, at_once;
@@ -365,7 +365,7 @@ struct WorkIs {
   }
 };
 
-/// A way to say what tile number `number` is, right unless something is set.
+/// A decoder of tile index `number`, right unless a flag is set.
 struct OtherWork {
   const char *id, *sentence;
   bool first_tiles_first = false, head_by_head = false, full_groups = false, all_heads = false;
@@ -420,13 +420,13 @@ const OtherWork other_works[] = {
          "V read them at the same time",
      .head_by_head = true},
     {.id = "work-full-groups",
-     .sentence = "of the last heads too heads_at_once are counted: there may be fewer",
+     .sentence = "of the last heads too heads_per_group are counted: there may be fewer",
      .full_groups = true},
     {.id = "work-tile-of-a-full-group",
-     .sentence = "of the last heads the tile is counted by heads_at_once: there may be fewer, as for the head",
+     .sentence = "of the last heads the tile is counted by heads_per_group: there may be fewer, as for the head",
      .full_group_for_tile = true},
     {.id = "work-all-heads",
-     .sentence = "all heads come at once: heads_at_once of them are to, whose K and V the L2 cache holds",
+     .sentence = "all heads come at once: heads_per_group of them are to, whose K and V the L2 cache holds",
      .all_heads = true},
     {.id = "work-mask-of-the-call",
      .sentence = "the mask is the call's, of all rows: enter_sequence makes it that of the tile's sequence",
@@ -435,7 +435,7 @@ const OtherWork other_works[] = {
      .sentence = "the mask that is handed on is the call's, of all rows: it is to be that of the tile's sequence",
      .call_handed_on = true},
     {.id = "work-mask-of-the-call",
-     .sentence = "the tiles of keys are those of the call's mask, of all rows: `seen` is that of the tile's sequence",
+     .sentence = "the tiles of keys are those of the call's mask, of all rows: `mask` is that of the tile's sequence",
      .keys_of_the_call = true},
     {.id = "work-heads-again",
      .sentence = "the heads before these are not counted: they begin with first_head",
@@ -445,10 +445,10 @@ const OtherWork other_works[] = {
          "the tile's queries are counted over all sequences: they begin anew with each, and tile is their number",
      .tile_of_all = true},
     {.id = "work-exchanged",
-     .sentence = "head and tile are exchanged: of_these % heads is the head, since the head changes fastest",
+     .sentence = "head and tile are exchanged: index_in_group % heads is the head, since the head changes fastest",
      .exchanged = true},
     {.id = "work-group-for-head",
-     .sentence = "first_head is the number of the heads' group: it is that times heads_at_once",
+     .sentence = "first_head is the number of the heads' group: it is that times heads_per_group",
      .groups_for_heads = true},
     {.id = "work-one-tile-on",
      .sentence = "the first tile that is taken lies behind the last one, which has the number q_tiles - 1",
@@ -469,13 +469,13 @@ const OtherWork other_works[] = {
      .no_end = true},
 };
 
-/// of_keys_alone: whether of the first tile that is wrong nothing else is than its tiles of keys.
+/// of_keys_alone: whether the K/V tiles are the only mistake of the first wrong work tile.
 void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& c) {
   std::vector<std::int32_t> starts{0};
   for (const std::int64_t length : c.lengths) starts.push_back(starts.back() + std::int32_t(length));
   const std::int64_t count = c.heads * c.q_tiles(), some_more = 3;
-  worker::Call request = asked("works", c.window);
-  request.number("heads", double(c.heads)).number("heads_at_once", double(c.at_once));
+  worker::Call request = asked("work_tiles", c.window);
+  request.number("heads", double(c.heads)).number("heads_per_group", double(c.at_once));
   request.number("q_tiles", double(c.q_tiles())).number("count", double(count + some_more));
   request.input("starts", starts).output<std::int32_t>("numbers", std::size_t(7 * (count + some_more)));
   const auto numbers = call(request).output<std::int32_t>("numbers");
@@ -483,7 +483,7 @@ void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& 
   for (std::int64_t n = 0; n < count + some_more; ++n) {
     const auto* of = &numbers[std::size_t(7 * n)];
     const WorkIs got{of[0], of[1], of[2], of[3], of[4], of[5], of[6]}, wanted = right.work(c, n);
-    // One that does not find the end may say anything behind it.
+    // A decoder without an end may return anything past it.
     slips.keep([&](const OtherWork& slip) { return slip.work(c, n) == got || (slip.no_end && n >= count); });
     if (!slips.wrong.empty() || got == wanted) continue;
     WorkIs but_for_keys = got;
@@ -496,7 +496,7 @@ void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& 
 
 }  // namespace
 
-TEST_CASE("every tile of queries is somebody's, with the keys that it sees", "[18.4]") {
+TEST_CASE("every Q tile is scheduled once, with the K/V tiles that its queries need", "[18.4]") {
   Slips<OtherWork> slips{{std::begin(other_works), std::end(other_works)}};
   bool of_keys_alone = false;
   const auto check_all = [&](const std::vector<WorksCase>& cases) {
@@ -516,12 +516,12 @@ TEST_CASE("every tile of queries is somebody's, with the keys that it sees", "[1
   expect_every_kind_in_this_part();
 }
 
-// ---- 18.5 passed over at both ends ----
+// ---- 18.5 skipped K/V tiles ----
 
 namespace {
 
-/// 256 queries and keys in blocks of 128 and consumers of 64: consumers 0 to 3 need so many tiles of 64 keys together,
-/// their blocks so many.
+/// 256 queries and keys in blocks of 128 and consumers of 64: the number of tiles of 64 keys that the four consumers
+/// need together, and the number of issue windows.
 struct Passing {
   Mask mask;
   std::int64_t tiles, turns;
@@ -538,7 +538,7 @@ Input passed_over(const Mask& mask) {
 
 }  // namespace
 
-TEST_CASE("every consumer takes part in every turn", "[18.5]") {
+TEST_CASE("every consumer has one issue window per K/V tile of its block", "[18.5]") {
   require_counters();
   for (const auto& [mask, tiles, turns] : passings) {
     const worker::Reply reply = attention(passed_over(mask), small).reply;
@@ -547,8 +547,8 @@ TEST_CASE("every consumer takes part in every turn", "[18.5]") {
         fmt::format("for each consumer a turn for each of its block's tiles of keys, {} together, and 2 for O, {}",
                     turns, mask.name()),
         "a consumer does not take part in the turns of all of its block's tiles, or in more", "turns");
-    // Of the two consumers of a block each has half of the turns; the producer arrives for K and V of each tile, for Q,
-    // and at the end.
+    // Each of a block's two consumers has half of the issue windows. The producer arrives for K and V of each tile, for
+    // Q, and at the end.
     expect_count(reply, "mbarrier_arrivals", double(4 * (2 * turns + 4) + 2 * turns / 2 + 2 * 2),
                  fmt::format("each of a consumer's 4 warps leaves Q once, and K and V of each of its block's tiles, {}",
                              mask.name()),
@@ -556,7 +556,7 @@ TEST_CASE("every consumer takes part in every turn", "[18.5]") {
   }
 }
 
-TEST_CASE("a consumer multiplies no tile that its rows do not see", "[18.5]") {
+TEST_CASE("a consumer skips K/V tiles that its rows do not need", "[18.5]") {
   require_counters();
   for (const auto& [mask, tiles, turns] : passings)
     expect_count(attention(passed_over(mask), small).reply, "wgmma_instructions",
@@ -565,10 +565,10 @@ TEST_CASE("a consumer multiplies no tile that its rows do not see", "[18.5]") {
                  "a consumer multiplies a tile of which none of its queries sees a key", "wgmma-count");
 }
 
-TEST_CASE("consumers need other tiles, or none", "[18.5]") {
+TEST_CASE("consumers of one block need different K/V tiles, or none", "[18.5]") {
   for (const int lane_seed : {0, 1, 2}) {
     for (const Passing& each : passings) expect_right(passed_over(each.mask), small, {}, lane_seed);
-    // Of 200 queries before the first key a block has none, and a consumer of the next one neither.
+    // The first 200 queries attend to no key: neither a whole block nor one consumer of the next block has a K/V tile.
     expect_masked("value mean", {1, 1, 1, 300, 100, 64}, 71, Mask::causal, lane_seed);
     expect_masked("normal", {1, 1, 1, 20, 300, 64}, 72, Mask::within(100, 30), lane_seed);
   }
@@ -576,9 +576,8 @@ TEST_CASE("consumers need other tiles, or none", "[18.5]") {
 }
 
 TEST_CASE("the tiles of the next queries follow in the same rings", "[18.5]") {
-  // More tiles of queries than multiprocessors. Of three tiles of keys the first consumer passes over the last one, and
-  // the second one over the first.
-  // First a block alone, whose tiles are whole, so that a known mistake can be told in it: the others are too many.
+  // More Q tiles than SMs. Of three K/V tiles, the first consumer skips the last one, and the second consumer the
+  // first. A single block with whole tiles comes first, so that a known mistake can be diagnosed in it.
   expect_masked("normal", {1, 1, 1, 128, 192, 64}, 74, Mask::within(20, 0));
   for (const int lane_seed : {0, 1, 2})
     expect_masked("normal", {140, 1, 1, 100, 130, 64}, 73, Mask::within(20, 0), lane_seed);
@@ -610,7 +609,7 @@ TEST_CASE("heads that share K and V agree with the oracle, whatever the mask", "
       expect_right(given, small);
       expect_right(given, usual_tiles(d), bfloat16);
     });
-  // Through the batch, by several tiles of keys and of queries.
+  // Through the batch, with several K/V tiles and Q tiles.
   for (const std::int64_t d : head_dims())
     expect_right(masked("normal", {2, 6, 2, 250, 300, d}, 229, with_sink(changed(Mask::causal, 0, true), 6)),
                  usual_tiles(d));
@@ -644,31 +643,31 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
 }
 
 TEST_CASE("a block takes one tile of queries after another", "[whole]") {
-  // More tiles than multiprocessors; of queries that see no key, too.
+  // More Q tiles than SMs, some of them fully masked.
   for (const std::int64_t d : head_dims()) {
     expect_right(masked("rising maximum", {1, 72, 24, 200, 150, d}, 159, Mask::causal), usual_tiles(d));
     expect_right(masked("normal", {1, 50, 50, 300, 100, d}, 160, with_sink(Mask::causal, 50)), small);
   }
-  // Six tiles of keys, of which the second consumer has rows for none.
+  // Six K/V tiles, and the second consumer has no rows.
   for (const int lane_seed : {0, 1, 2}) expect_masked("normal", {140, 1, 1, 20, 350, 64}, 161, Mask::none, lane_seed);
 }
 
-TEST_CASE("full tiles are not asked", "[whole]") {
+TEST_CASE("full tiles are not masked", "[whole]") {
   require_counters();
-  // 128 queries that stand at keys 640 to 767: each consumer's window of 512 begins and ends within a tile.
+  // 128 queries aligned with keys 640 to 767: each consumer's window of 512 starts and ends within a tile.
   const Input given = masked("normal", {1, 1, 1, 128, 768, 64}, 260, Mask::within(512, 0));
   expect_count(attention(given, small).reply, "note.masked tile", 4,
                "of the block's 10 tiles two at either end hold pairs that do not count for some consumer",
                "full tiles are asked for each pair, or partial ones are not", "tile-called-partial");
 }
 
-TEST_CASE("windows, packed sequences and shared heads are read by the blocks that need them", "[whole]") {
+TEST_CASE("windows, packed sequences and shared heads are read only by the thread blocks that need them", "[whole]") {
   require_counters();
   const auto expect_read = [](const Input& given, const char* tensor, std::int64_t rows, const std::string& why) {
     expect_count(attention(given, small).reply, fmt::format("{}.bulk_load_bytes", tensor), double(rows * 64 * 2), why,
                  "tiles are read that no query of a block sees, or not all that some query sees", "traffic");
   };
-  // Blocks of 128 queries, which stand at keys 256 to 511: each begins 64 keys, a tile, before its first query.
+  // Blocks of 128 queries, aligned with keys 256 to 511: each starts 64 keys, one tile, before its first query.
   const Input window = masked("normal", {1, 1, 1, 256, 512, 64}, 261, Mask::within(64, 0));
   std::int64_t keys = 0, queries = 0;
   for (const std::int64_t length : {96, 37, 164})
@@ -686,7 +685,7 @@ TEST_CASE("windows, packed sequences and shared heads are read by the blocks tha
 }
 
 const Claims of_the_whole = {
-    {"[whole]", "with no mask and the causal one it reads what chapter 11 reads, and no tile for rows without keys",
+    {"[whole]", "without a mask and causal, it reads what chapter 11 reads, and no tile for rows without keys",
      [] { expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .query_part = 64}); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},

@@ -27,7 +27,7 @@ struct OneSequence {
 /// What operations are asked about: heads that share K and V, of packed sequences or of one.
 struct BlocksCase {
   Window window;
-  Int kv_heads, group, at_once;
+  Int kv_heads, group, per_group;
   std::vector<Int> lengths = {};
 
   std::vector<OneSequence> sequences() const {
@@ -56,7 +56,7 @@ struct BlocksCase {
   worker::Call request(const char* operation, Int Br) const {
     worker::Call request = asked(operation, window);
     request.number("kv_heads", double(kv_heads)).number("group", double(group)).number("most", double(most_steps(Br)));
-    request.number("heads_at_once", double(at_once)).number("kv_tiles", double(kv_tiles()));
+    request.number("heads_per_group", double(per_group)).number("kv_tiles", double(kv_tiles()));
     request.number("padded", double(padded())).number("count", double(blocks()));
     return request;
   }

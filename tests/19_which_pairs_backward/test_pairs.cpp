@@ -132,7 +132,7 @@ void check_steps(Slips<OtherWalk>& slips, const BlocksCase& c) {
 
 }  // namespace
 
-TEST_CASE("a block's steps are all Q tiles that see its keys, head after head", "[19.1]") {
+TEST_CASE("a thread block's steps are all Q tiles that attend to its keys, head after head", "[19.1]") {
   Slips<OtherWalk> slips{{std::begin(other_walks), std::end(other_walks)}};
   for (const BlocksCase& c : blocks_cases) check_steps(slips, c);
   for (const Window& w : windows) check_steps(slips, {w, 1, 1, 1});
@@ -227,14 +227,14 @@ const OtherFull other_full[] = {
      .all = [](const Numbered& full, const Numbered& those,
                Int) { return full.first <= those.first && those.last <= full.last; }},
     {.id = "all-see-some-query",
-     .sentence = "one query that sees all keys is taken to be enough: all of `those` have to",
+     .sentence = "one query that sees all keys is taken to be enough: all of `queries` have to",
      .all = [](const Numbered& full, const Numbered& those,
                Int) { return full.first < those.last && those.first < full.last; }},
     {.id = "all-see-one-end",
-     .sentence = "the last of `those` is not asked: both ends have to be among the queries that see all keys",
+     .sentence = "the last of `queries` is not asked: both ends have to be among the queries that see all keys",
      .all = [](const Numbered& full, const Numbered& those, Int) { return full.first <= those.first; }},
     {.id = "all-see-one-end",
-     .sentence = "the first of `those` is not asked: both ends have to be among the queries that see all keys",
+     .sentence = "the first of `queries` is not asked: both ends have to be among the queries that see all keys",
      .all = [](const Numbered& full, const Numbered& those, Int Nq) { return std::min(Nq, those.last) <= full.last; }},
 };
 /// The same for the queries that exist.
@@ -286,7 +286,7 @@ void check_full(Slips<OtherFull>& slips, std::string& sentence, std::string& id,
 
 }  // namespace
 
-TEST_CASE("the queries that see all of some keys", "[19.2]") {
+TEST_CASE("the queries that attend to all keys of a range", "[19.2]") {
   Slips<OtherFull> slips{{std::begin(other_full), std::end(other_full)}};
   std::string sentence, id = "unknown";
   std::vector<Window> all(std::begin(windows), std::end(windows));
@@ -357,7 +357,7 @@ const OtherPairs other_pairs[] = {
      [](const PairOfTile& p) { return p.sees(p.query(), p.row); }},
     {"of-keys-moved-by-8", "of a lane's second key 8 more are subtracted: queries are the same columns for both keys",
      [](const PairOfTile& p) { return p.sees(p.query() + 8 * p.half(), p.key()); }},
-    {"of-keys-last-query", "the last query that sees a key is left out: one key is the range {own, own + 1}",
+    {"of-keys-last-query", "the last query that sees a key is left out: one key is the range {key, key + 1}",
      [](const PairOfTile& p) { return p.counts() && p.query() != p.key() + p.w.Nq - p.w.Nk + p.w.left; }},
     {"of-keys-last-query", "the last query that sees a key is left out: a range ends one behind it",
      [](const PairOfTile& p) {
@@ -392,7 +392,7 @@ void check_pairs(Slips<OtherPairs>& slips, const Window& w, Int first_key, Int f
 
 }  // namespace
 
-TEST_CASE("each key of a partial tile has its queries", "[19.3]") {
+TEST_CASE("each key of a partial tile has its range of queries", "[19.3]") {
   Slips<OtherPairs> slips{{std::begin(other_pairs), std::end(other_pairs)}};
   for (const Window& w : windows)
     for (Int key = 0; key < w.Nk; key += 64)

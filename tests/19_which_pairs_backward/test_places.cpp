@@ -45,10 +45,11 @@ const OtherRow other_rows[] = {
     {"padded-heads-of-Nq",
      "each head before is taken to have Nq rows: it has call.padded, since sequences are filled up",
      [](const QTile& b) { return b.padded() + b.head * (b.c.window.Nq - b.c.padded()); }},
-    {"padded-first-sequence", "the sequences before are not counted: the sequence begins at padded row padded_first",
+    {"padded-first-sequence",
+     "the sequences before are not counted: the sequence begins at padded row first_padded_row",
      [](const QTile& b) { return b.padded() - b.block.sequence.padded; }},
     {"padded-from-first-row",
-     "the sequence is taken to begin at its row in Q: those before are filled up, and it begins at padded_first",
+     "the sequence is taken to begin at its row in Q: those before are filled up, and it begins at first_padded_row",
      [](const QTile& b) { return b.padded() - b.block.sequence.padded + b.block.sequence.first; }},
     {"padded-first-row-block", "every step takes the sequence's first Q tile: its own is step.q_tile",
      [](const QTile& b) { return b.padded() - b.row(); }},
@@ -99,7 +100,7 @@ const OtherTile other_tiles[] = {
      .box =
          box_and<[](const QTile& b, Box& box) { box.end += (b.block.kv_head * b.c.group - b.head) * b.c.window.Nq; }>},
     {.id = "box-not-ended",
-     .sentence = "the box does not end with its sequence: its rows are to be those of work.seen.Nq queries from "
+     .sentence = "the box does not end with its sequence: its rows are to be those of work.mask.Nq queries from "
                  "work.first_row on",
      .box =
          [](const QTile& b) {
@@ -108,7 +109,7 @@ const OtherTile other_tiles[] = {
     {.id = "box-not-ended",
      .sentence =
          "the sequence is taken to have as many rows as all of them, so that the box does not end with it: it has "
-         "work.seen.Nq",
+         "work.mask.Nq",
      .box =
          [](const QTile& b) {
            return Box{b.row(), (b.head + 1) * b.c.window.Nq + b.block.sequence.first};
@@ -211,7 +212,7 @@ void check_tiles(Slips<OtherTile>& slips, const BlocksCase& c, Int d) {
 
 }  // namespace
 
-TEST_CASE("a box holds rows of its sequence, and a line what they bring", "[19.5]") {
+TEST_CASE("a box holds rows of its sequence, and comes with their statistics", "[19.5]") {
   Slips<OtherTile> slips;
   slips.fitting = all_other_tiles();
   const std::vector<Int> lengths{100, 0, 36, 132, 4};
@@ -242,7 +243,7 @@ const OtherTurn other_turns[] = {
      .sentence = "dQ begins as many floats behind dQ_sum as there are rows before it: each row has d of them",
      .dQ = [](Int row, Int) { return row; }},
     {.id = "turn-place-tickets",
-     .sentence = "the places of the turns begin with `turns` itself: its first number is that of the tickets",
+     .sentence = "the places of the turns begin with `semaphores` itself: its first number is that of the tickets",
      .place = [](Int row, Int) { return row / 64; }},
     {.id = "turn-place-in-rows",
      .sentence = "there is a place for each padded row: there is one for each 64",
@@ -257,7 +258,7 @@ const OtherTurn other_turns[] = {
      .sentence = "the last key is that which the next Q tile's first query sees: the last query is one before it",
      .number = [](const QTile& b) { return b.last_of(b.row() + b.Br) / 128 - b.block.first_key / 128; }},
     {.id = "turn-of-the-key-behind",
-     .sentence = "the number is that of the key behind the last one: of(query).last - 1 is the last one",
+     .sentence = "the number is that of the key behind the last one: key_range(query).last - 1 is the last one",
      .number = [](const QTile& b) { return (b.last_key() + 1) / 128 - b.block.first_key / 128; }},
     {.id = "turn-from-the-first",
      .sentence = "turns go from the first K/V tile to the last one: they go the other way round",
@@ -292,7 +293,7 @@ std::vector<OtherTurn> all_other_turns() {
 void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
   const Int Br = d == 64 ? 128 : 64, most = c.most_steps(Br), size = 3 + 5 * most;
   const std::vector<std::int32_t> starts = c.starts();
-  worker::Call request = c.request("turns", Br);
+  worker::Call request = c.request("semaphores", Br);
   request.number("d", double(d))
       .input("starts", starts)
       .output<std::int32_t>("numbers", std::size_t(c.blocks() * size));
@@ -308,7 +309,7 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
       slips.keep([&](const OtherTurn& slip) { return slip.numbers(step) == got; });
       if (!slips.wrong.empty() || got == wanted) continue;
       slips.wrong = fmt::format(
-          "where dQ of Q tile {} of head {} begins behind dQ_sum, the place of its turn behind `turns`, and its "
+          "where dQ of Q tile {} of head {} begins behind dQ_sum, the place of its turn behind `semaphores`, and its "
           "number are said to be {}: right is {}; for {}; {} padded rows a head, {} before the sequence; d = {}, {}",
           step.number, step.head, fmt::join(got, ", "), fmt::join(wanted, ", "), block.text(), c.padded(),
           block.sequence.padded, d, c.text());
@@ -318,7 +319,7 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
 
 }  // namespace
 
-TEST_CASE("dQ is added where its Q tile lies, when its turn has come", "[19.6]") {
+TEST_CASE("dQ is added at its Q tile's address, when its turn has come", "[19.6]") {
   Slips<OtherTurn> slips;
   slips.fitting = all_other_turns();
   for (const Int d : {64, 128}) {

@@ -86,7 +86,8 @@ struct OtherP {
   Two two(const Formed& p) const { return p.asked() || elsewhere ? of(p) : p.untouched(); }
 };
 const OtherP other_P[] = {
-    {"derivative-missing", "P alone stays in place of the product: dS takes P times the change's derivative",
+    {"derivative-missing",
+     "P alone stays in place of the product: dS takes P times the score modification's derivative",
      [](const Formed& p) {
        return Two{p.right().P, p.right().P};
      }},
@@ -152,7 +153,7 @@ const OtherP other_P[] = {
      [](const Formed& p) { return p.with(p.score() - p.lse(p.column ^ 1)); }},
     {"base-e", "P is e to the score: scores and the LSE are in units of log2, so that it is 2 to it",
      [](const Formed& p) { return p.with((p.score() - p.lse(p.column)) * double(judge::log2_e)); }},
-    {"P-of-the-product", "P is formed of the product itself: change makes the score of it",
+    {"P-of-the-product", "P is formed of the product itself: score_mod makes the score of it",
      [](const Formed& p) { return p.with(p.product() - p.lse(p.column)); }},
     {"P-without-distance", "P is recomputed with a distance of 0 for every pair",
      [](const Formed& p) { return p.with(p.score(0) - p.lse(p.column)); }},
@@ -231,7 +232,7 @@ void check_P(Slips<OtherP>& slips, const FormCase& c, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("P is rounded for dV, and P times the derivative stays for dS", "[19.4]") {
+TEST_CASE("P is rounded for dV, and P times the derivative is kept for dS", "[19.4]") {
   Slips<OtherP> slips{{std::begin(other_P), std::end(other_P)}};
   const Window window{200, 230, 40, 9}, all{200, 200, no_end, no_end};
   std::uint64_t seed = 400;

@@ -36,7 +36,7 @@ void expect_kinds(const std::vector<std::string>& which = all_gradients) {
 }
 
 /// K/V tiles of which some query sees a key, of one head.
-std::int64_t seen_kv_tiles(const Mask& mask, const Shape& shape, std::int64_t owned) {
+std::int64_t seen_kv_tiles(const Mask& mask, const Shape& shape, std::int64_t Bc) {
   std::int64_t blocks = 0;
   if (!mask.lengths.empty()) {
     Mask alone = mask;
@@ -44,14 +44,14 @@ std::int64_t seen_kv_tiles(const Mask& mask, const Shape& shape, std::int64_t ow
     Shape one = shape;
     for (const std::int64_t length : mask.lengths) {
       one.Nq = one.Nk = length;
-      blocks += seen_kv_tiles(alone, one, owned);
+      blocks += seen_kv_tiles(alone, one, Bc);
     }
     return blocks;
   }
-  for (std::int64_t first = 0; first < shape.Nk; first += owned) {
+  for (std::int64_t first = 0; first < shape.Nk; first += Bc) {
     bool seen = false;
     for (std::int64_t i = 0; i < shape.Nq; ++i)
-      mask.for_keys(shape, i, [&](std::int64_t key) { seen = seen || (first <= key && key < first + owned); });
+      mask.for_keys(shape, i, [&](std::int64_t key) { seen = seen || (first <= key && key < first + Bc); });
     blocks += seen;
   }
   return blocks;
@@ -108,7 +108,7 @@ worker::Reply expect_loads(const Input& in) {
 
 // ---- 19.1 the steps of a block ----
 
-TEST_CASE("Q tiles of several heads have their part in dK and dV", "[19.1]") {
+TEST_CASE("Q tiles of several heads contribute to dK and dV", "[19.1]") {
   std::uint64_t seed = 9;
   for (const std::int64_t d : head_dims()) {
     expect_right(heads_apart("normal", {1, 2, 1, 150, 200, d}, ++seed, Mask::within(60, 20), float16));
@@ -119,7 +119,7 @@ TEST_CASE("Q tiles of several heads have their part in dK and dV", "[19.1]") {
 
 // ---- 19.2 full Q tiles ----
 
-TEST_CASE("a Q tile is masked if a pair of it does not count, and only then", "[19.2]") {
+TEST_CASE("a Q tile is masked if and only if one of its pairs is masked", "[19.2]") {
   // Of several K/V tiles, each by two consumers of 64 keys.
   for (const std::int64_t d : head_dims())
     for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(150, 20)}) {
@@ -299,7 +299,7 @@ TEST_CASE("Q tiles pass by where a pair counts, and are masked where one does no
     if (++seed % 3 == 0) expect_q_tiles({1, 1, 1, w.Nq, w.Nk, 128}, seed, Mask::within(w.left, w.right));
 }
 
-TEST_CASE("keys that nobody sees have gradients of 0", "[whole]") {
+TEST_CASE("keys that no query attends to have gradients of 0", "[whole]") {
   for (const std::int64_t d : head_dims())
     for (const Numbers& variant : {Numbers(), deterministic_mode}) {
       const BackwardResult got =
@@ -346,7 +346,7 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
   }
 }
 
-TEST_CASE("by turns, run after run is equal to the last bit", "[whole]") {
+TEST_CASE("in deterministic mode, all runs are bitwise equal", "[whole]") {
   expect_repeatable_deterministic(5);
   Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const Mask mask = with_sink(changed(Mask::within(230, 0), 5, true), 2);
