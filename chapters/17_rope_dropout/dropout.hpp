@@ -1,5 +1,5 @@
-// Chapter 17: which elements of P are dropped. It is decided by the seed and by the element's place, the numbers of its
-// head, query and key, and by nothing else: not by tiles, threads or the order in which anything happens.
+// Chapter 17: which elements of P are dropped. This depends only on the seed and on the indices of the element's head,
+// query and key. It does not depend on tile sizes, on threads or on the order of execution.
 //
 // Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3 and table 2; Srivastava et al.
 // 2014, "Dropout". Test it: ./workbook test 17.1
@@ -13,47 +13,48 @@
 namespace ch17 {
 namespace {
 
-// Of Philox4x32: what a round multiplies the first and the third word of the counter with, and what is added to the two
-// words of the key from one round to the next.
+// Constants of Philox4x32: the multipliers of counter.x and counter.z in each round, and the increments of the two key
+// words after each round.
 constexpr std::uint32_t multiplier_x = 0xD2511F53, multiplier_z = 0xCD9E8D57;
 constexpr std::uint32_t key_step_x = 0x9E3779B9, key_step_y = 0xBB67AE85;
 
-/// Philox4x32-10: 128 random bits, a function of the counter and the key.
+/// Philox4x32-10: 128 random bits as a function of a counter and a key.
 __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
-  // TODO(17.1) Ten rounds. Each multiplies counter.x and counter.z, to products of 64 bits: a low word by *, a high one
-  // by __umulhi. The new counter, from x to w: the high word of z's product ^ y ^ key.x, its low word, the high word of
-  // x's product ^ w ^ key.y, its low word. Then the key takes its step (about 8 lines).
+  // TODO(17.1) Ten rounds (about 8 lines). In each, with X = multiplier_x·counter.x and Z = multiplier_z·counter.z,
+  // both 64 bits wide, the new counter is {high(Z) ^ y ^ key.x, low(Z), high(X) ^ w ^ key.y, low(X)}, where x, y, z, w
+  // are the old counter. `*` returns the low word, __umulhi the high word. After the round, add key_step_x to key.x and
+  // key_step_y to key.y.
   // BEGIN 17.1
   WORKBOOK_TODO(17.1);
   // END 17.1
 }
 
-/// Byte number `byte` of word number `word`, 0 to 3 each.
-__device__ __forceinline__ int byte_of(const uint4& drawn, int word, int byte) {
-  const std::uint32_t of_word = word == 0 ? drawn.x : word == 1 ? drawn.y : word == 2 ? drawn.z : drawn.w;
-  return int(of_word >> 8 * byte & 255);
+/// Byte `byte` of word `word` of 128 random bits; both indices are 0 to 3.
+__device__ __forceinline__ int random_byte(const uint4& drawn, int word, int byte) {
+  const std::uint32_t selected = word == 0 ? drawn.x : word == 1 ? drawn.y : word == 2 ? drawn.z : drawn.w;
+  return int(selected >> 8 * byte & 255);
 }
 
-// Of a block of 32 queries and 32 keys, Philox is asked once for 16 pairs: those whose queries lie 8 apart, and whose
-// keys do. Their counter is the query's number among those that have a counter, the same of the key, and the head's:
+// In a block of 32 queries and 32 keys, one call of Philox serves 16 pairs: those with equal query % 8 and equal
+// key % 8. They use the counter
 //
 //   counter = {key / 32 * 8 + key % 8, query / 32 * 8 + query % 8, head, 0}
 //
-// and each of them has one byte: number key / 8 % 4 of word number query / 8 % 4. It is dropped if its byte is less
-// than `dropped`. All 16 lie in one lane, and do so if the block is transposed too.
+// and each pair uses one byte: byte key / 8 % 4 of word query / 8 % 4. The pair is dropped if this byte is less than
+// `dropped`. One lane holds all 16 pairs, both in S and in Sᵀ.
 //
-// A lane has 32 pairs of such a block: two row tiles of four parts (16, 8), four elements each. transposed: of Sᵀ, a
-// row is a key and a column is a query.
+// A lane holds 32 pairs of a block: two row tiles of four parts (16, 8), with four elements each. If `transposed`, the
+// block is one of Sᵀ: a row is a key and a column is a query.
 
-/// Which of a lane's 32 pairs are kept: bit 16·i + 4·j + e is 1 if element e of part j of row tile i is. The block's
-/// first query and key are multiples of 32; `head` counts through the batch.
+/// The lane's 32 pairs as a mask: bit 16·i + 4·j + e is 1 if element e of part j of row tile i is kept. first_query and
+/// first_key are multiples of 32; `head` is indexed across the batch.
 template <bool transposed>
 __device__ __forceinline__ std::uint32_t kept_pairs(const Dropout& dropout, int head, int first_query, int first_key) {
   workbook::cuda::note("drawn block", (first_query / 32LL << 32) + first_key / 32);
   const int lane = threadIdx.x % 32;
   std::uint32_t kept = 0;
-  // TODO(17.2) Ask Philox twice: for the elements e = 0 and 2 of all parts, which lie in one column modulo 8, and for 1
-  // and 3. Look at the bytes of each one's 16 pairs (about 11 lines).
+  // TODO(17.2) Call philox twice: elements e = 0 and 2 of all parts are in one column modulo 8, e = 1 and 3 in the
+  // next. For each call, set the bits of those of its 16 pairs whose byte is at least dropout.dropped (about 11 lines).
   // BEGIN 17.2
   WORKBOOK_TODO(17.2);
   // END 17.2
@@ -61,8 +62,8 @@ __device__ __forceinline__ std::uint32_t kept_pairs(const Dropout& dropout, int 
 }
 
 constexpr std::uint32_t all_kept = 0xffffffff;
-/// Whether a pair is kept, by the bits of kept_pairs; j modulo 4.
-__device__ __forceinline__ bool keeps(std::uint32_t kept, int i, int j, int e) {
+/// Whether element e of part j of row tile i is kept, according to a mask from kept_pairs; j is 0 to 3.
+__device__ __forceinline__ bool is_kept(std::uint32_t kept, int i, int j, int e) {
   return (kept >> (16 * i + 4 * j + e) & 1) != 0;
 }
 

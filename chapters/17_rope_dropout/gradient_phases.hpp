@@ -1,5 +1,5 @@
-// Chapter 17, backward, given: what a thread block keeps in shared memory, and the phases for one Q tile. Chapter 9
-// builds them. What is new: which columns a warp has (Plan::column).
+// Chapter 17, backward, given: the shared memory of a thread block, and the phases for one Q tile. Chapter 9 builds
+// them. What changes: which columns a warp accumulates (Plan::column).
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2.
 #pragma once
@@ -11,7 +11,7 @@
 namespace ch17 {
 namespace {
 
-/// 16 columns of C, from column 16·j on, += A B: A (32, 16) as two row tiles, B (16, 16).
+/// C += A B for 16 columns of C, from column 16·j on: A (32, 16) as two row tiles, B (16, 16).
 template <int parts>
 __device__ __forceinline__ void multiply_16(Result<parts>& C, int j, const Operand& upper, const Operand& lower,
                                             const Operand& B) {
@@ -29,32 +29,32 @@ __device__ __forceinline__ void clear(Result<parts>& C) {
     for (Part& part : C[i]) part.fill(0);
 }
 
-/// What a thread block keeps in shared memory. There are two places for what belongs to a Q tile. P is kept for the
-/// other warp of a team; a team of one needs none.
+/// The shared memory of a thread block. All data of a Q tile has two buffers. P is stored for the other warp of a team;
+/// a team of one warp needs no P.
 template <class T>
 struct GradientShared {
   Element K[T::Bc][T::d], V[T::Bc][T::d];
   Element Q[2][T::Br][T::d], dO[2][T::Br][T::d];
   Element P[T::team == 1 ? 1 : T::Bc][T::Br], dS[2][T::Bc][T::Br];  // Pᵀ and dSᵀ: a row is a key
-  float2 rows[2][T::Br];
+  float2 row_stats[2][T::Br];
   int ticket;
-  SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, rows, ticket);
+  SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, row_stats, ticket);
 };
 
-/// Starts to copy Q tile i of a head's Q and dO, (Br, d) each, and what its queries bring, to place i % 2.
+/// Starts to copy Q tile i of a head into buffer i % 2: Q and dO, (Br, d) each, and its row statistics.
 template <class T>
 __device__ __forceinline__ void load_q_tile(GradientShared<T>& smem, const Element* __restrict__ Q,
-                                               const Element* __restrict__ dO, const float2* __restrict__ rows, int i,
-                                               int Nq) {
+                                            const Element* __restrict__ dO, const float2* __restrict__ row_stats, int i,
+                                            int Nq) {
   const std::int64_t first = std::int64_t(i) * T::Br * T::d;
   load_tile<T::threads>(smem.Q[i % 2], Q + first, Nq - i * T::Br, threadIdx.x);
   load_tile<T::threads>(smem.dO[i % 2], dO + first, Nq - i * T::Br, threadIdx.x);
-  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole Q tiles
-  if (query < T::Br) cp_async_16(&smem.rows[i % 2][query], rows + i * T::Br + query);
+  const int query = 2 * threadIdx.x;  // 16 bytes: two queries; row_stats is padded to whole Q tiles
+  if (query < T::Br) cp_async_16(&smem.row_stats[i % 2][query], row_stats + i * T::Br + query);
 }
 
-/// C = A Bᵀ of 32 rows of tile A and 8·parts rows of tile B: (32, d), (8·parts, d) -> (32, 8·parts). A row of B becomes
-/// a column of C.
+/// C = A Bᵀ for 32 rows of tile A and 8·parts rows of tile B: (32, d), (8·parts, d) -> (32, 8·parts). A row of tile B
+/// gives a column of C.
 template <int parts, int A_rows, int B_rows, int d>
 __device__ __forceinline__ void multiply_transposed(Result<parts>& C, Element (&A)[A_rows][d], int A_row,
                                                     Element (&B)[B_rows][d], int B_row) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void multiply_transposed(Result<parts>& C, Element (&
   }
 }
 
-/// Pᵀ and dSᵀ are left operands where they are.
+/// Pᵀ and dSᵀ become operands A in the same lanes.
 template <int parts>
 __device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Result<parts>& C) {
 #pragma unroll
@@ -79,23 +79,23 @@ __device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Resu
 #pragma unroll
     for (int k = 0; k < parts / 2; ++k) A[i][k] = as_A<Element>(C[i][2 * k], C[i][2 * k + 1]);
 }
-/// C += A B: (32, 8·parts), (8·parts, columns) -> (32, columns) of warp `number` of its team, where B is the tile from
-/// this row on.
+/// C += A B: (32, 8·parts), (8·parts, columns) -> (32, columns), where B is the tile from `row` on, in the columns of
+/// warp `team_rank` of a team.
 template <class T, int rows>
 __device__ __forceinline__ void accumulate(Result<T::columns / 8>& C, const Operands<T::parts>& A,
-                                           Element (&B)[rows][T::d], int row, int number) {
+                                           Element (&B)[rows][T::d], int row, int team_rank) {
 #pragma unroll
   for (int k = 0; k < T::parts / 2; ++k)
 #pragma unroll
     for (int j = 0; j < T::columns / 16; ++j) {
       Operand right;
-      load_B_by_rows(right, B, row + 16 * k, T::column(number, 2 * j));
+      load_B_by_rows(right, B, row + 16 * k, T::column(team_rank, 2 * j));
       multiply_16<T::columns / 8>(C, j, A[0][k], A[1][k], right);
     }
 }
 
-/// What others need of a warp's Pᵀ and dSᵀ goes to shared memory, a row for each key, from this row and column on, and
-/// comes back as it was.
+/// Stores a warp's Pᵀ or dSᵀ for other warps in a tile with one row per key, from `row` and `column` on; and loads it
+/// back into the same registers.
 template <int parts, int rows, int columns>
 __device__ __forceinline__ void store_operands(Element (&tile)[rows][columns], int row, int column,
                                                const Operands<parts>& A) {
@@ -114,66 +114,66 @@ __device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile
     for (int k = 0; k < parts / 2; ++k) load_A(A[i][k], tile, row + 16 * i, column + 16 * k);
 }
 
-/// The causal mask from the side of the keys: query i of a head sees the keys of this K/V tile up to i + diagonal,
-/// numbered from its first one on. The first Q tile with a query that sees any of them; it may not exist.
+/// The first Q tile of a head with an unmasked pair, even if that tile does not exist. Query i attends to keys up to
+/// i + diagonal, counted from the first key of the K/V tile.
 template <class T>
 __device__ __forceinline__ int first_q_tile(int diagonal, bool causal) {
   return causal ? max(0, -diagonal) / T::Br : 0;
 }
-/// The mask of Q tile i for the keys from `own` on and the queries from q on, both within their blocks. `keys` keys
-/// exist, more than Bc if others follow.
+/// The mask of Q tile i of a head, for the keys from warp_key on and the queries from q on, both within their tiles.
+/// `keys` keys exist from the start of the K/V tile on.
 template <class T>
-__device__ __forceinline__ Mask mask_of(int i, int own, int q, int keys, int diagonal, bool causal) {
+__device__ __forceinline__ Mask mask_of(int i, int warp_key, int q, int keys, int diagonal, bool causal) {
   const int first_query = i * T::Br;
   const bool needed = keys < T::Bc || (causal && first_query + diagonal < T::Bc - 1);
-  return {needed, keys - own, causal ? first_query + q + diagonal - own : T::Bc};
+  return {needed, keys - warp_key, causal ? first_query + q + diagonal - warp_key : T::Bc};
 }
 
-/// P and dS of this warp's keys, from `own` on, and of the queries from q on of Q tile i, as operands. dSᵀ is stored
-/// for dQ, Pᵀ for the other warp of a team.
+/// Computes P and dS as operands, for the 32 keys of this warp from warp_key on and the `queries` queries from q on of
+/// Q tile i. Stores dSᵀ for dQ, and Pᵀ for the team's other warp.
 template <class T>
 __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
-                                              int i, int own, int q, float scale, const Mask& mask,
+                                              int i, int warp_key, int q, float scale, const Mask& mask,
                                               const Dropout& dropout, const Pairs& pairs) {
-  const int place = i % 2;
-  Result<T::parts> S_own, dP_own;
-  multiply_transposed<T::parts>(S_own, smem.K, own, smem.Q[place], q);    // Sᵀ = K Qᵀ, (32, queries)
-  multiply_transposed<T::parts>(dP_own, smem.V, own, smem.dO[place], q);  // dPᵀ = V dOᵀ, (32, queries)
+  const int buffer = i % 2;
+  Result<T::parts> S, dP;
+  multiply_transposed<T::parts>(S, smem.K, warp_key, smem.Q[buffer], q);    // Sᵀ = K Qᵀ, (32, queries)
+  multiply_transposed<T::parts>(dP, smem.V, warp_key, smem.dO[buffer], q);  // dPᵀ = V dOᵀ, (32, queries)
   if (mask.needed) {
     workbook::cuda::note("masked tile", i);
-    form_P_and_dS<T::parts>(S_own, dP_own, smem.rows[place] + q, scale, mask, dropout, pairs);
+    form_P_and_dS<T::parts>(S, dP, smem.row_stats[buffer] + q, scale, mask, dropout, pairs);
   } else {  // nothing to compare
-    form_P_and_dS<T::parts>(S_own, dP_own, smem.rows[place] + q, scale, {false, 0, 0}, dropout, pairs);
+    form_P_and_dS<T::parts>(S, dP, smem.row_stats[buffer] + q, scale, {false, 0, 0}, dropout, pairs);
   }
-  round_to_operands<T::parts>(P, S_own);
-  round_to_operands<T::parts>(dS, dP_own);
-  store_operands<T::parts>(smem.dS[place], own, q, dS);
-  if constexpr (T::team == 2) store_operands<T::parts>(smem.P, own, q, P);
+  round_to_operands<T::parts>(P, S);
+  round_to_operands<T::parts>(dS, dP);
+  store_operands<T::parts>(smem.dS[buffer], warp_key, q, dS);
+  if constexpr (T::team == 2) store_operands<T::parts>(smem.P, warp_key, q, P);
 }
 
-/// P and dS of the team's keys and of the queries from q on, which the other warp of the team forms and stores.
+/// Loads P and dS of the team's keys and of the queries from q on, which the team's other warp computes and stores.
 template <class T>
-__device__ __forceinline__ void take_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
-                                              int i, int own, int q) {
-  workbook::cuda::barrier_sync(1 + own / 32, 64);  // the team's two warps have stored P and dS
-  load_operands<T::parts>(P, smem.P, own, q);
-  load_operands<T::parts>(dS, smem.dS[i % 2], own, q);
+__device__ __forceinline__ void load_team_operands(Operands<T::parts>& P, Operands<T::parts>& dS,
+                                                   GradientShared<T>& smem, int i, int warp_key, int q) {
+  workbook::cuda::barrier_sync(1 + warp_key / 32, 64);  // the team's two warps have stored P and dS
+  load_operands<T::parts>(P, smem.P, warp_key, q);
+  load_operands<T::parts>(dS, smem.dS[i % 2], warp_key, q);
 }
 
-/// C·scale, rounded, to the columns of warp `number` of its team, of the first `rows` of 32 rows of a gradient.
+/// Writes C·scale, rounded, to the columns of warp `team_rank` of a team: the first `rows` of 32 rows of a gradient.
 template <class T>
 __device__ __forceinline__ void write_gradient(Element* __restrict__ gradient, const Result<T::columns / 8>& C,
-                                               float scale, int rows, int number) {
+                                               float scale, int rows, int team_rank) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
-      const auto [row, column] = place_in_D(lane, e);
+      const auto [row, column] = position_in_part(lane, e);
       if (16 * i + row >= rows) continue;
 #pragma unroll
       for (int j = 0; j < T::columns / 8; ++j)
-        *reinterpret_cast<std::uint32_t*>(gradient + (16 * i + row) * T::d + T::column(number, j) + column) =
+        *reinterpret_cast<std::uint32_t*>(gradient + (16 * i + row) * T::d + T::column(team_rank, j) + column) =
             cvt_rn_x2<Element>(C[i][j][e] * scale, C[i][j][e + 1] * scale);
     }
 }

@@ -1,5 +1,4 @@
-// Chapter 17, backward: P and dS of a pair of a query and a key, of which some are dropped, and pairs of elements of a
-// gradient, which are rotated back.
+// Chapter 17, backward: P and dS with dropout, and the inverse rotation of gradients.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; Srivastava et al. 2014, "Dropout"; Su et al. 2021.
 // Test it: ./workbook test 17.7
@@ -16,55 +15,58 @@ namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; rope_dropout_backward_bf16.cu compiles the kernels again, with bf16
 
-/// What a lane holds of a left operand (16, 16), or of 16 columns of a right one.
+/// A lane's registers of an operand A (16, 16), or of an operand B (16, 16).
 using Operand = Fragment<Element, 4>;
-/// What a lane holds of a result (16, 8), four floats; and of 32 rows and 8·parts columns: two row tiles of 16.
+/// A lane's four floats of an accumulator (16, 8); and the accumulators of 32 rows and 8·parts columns: two row tiles
+/// of 16.
 using Part = Fragment<float, 4>;
 template <int parts>
 using Result = Part[2][parts];
-/// A result, rounded: what the next product takes of it.
+/// A Result, rounded to the operands of the next matmul.
 template <int parts>
 using Operands = Operand[2][parts / 2];
 
-/// How a thread block divides its work. It has a K/V tile of Bc keys, past which Q tiles of Br queries go. 32
-/// keys belong to a team: one warp, or two where one warp's registers cannot hold dK and dV of 32 keys. A warp
-/// accumulates `columns` columns of them, at most 64: half of these from the first half of the head, and as many from
-/// the second, half a head behind, so that a lane has both elements of a pair. It forms P and dS of half of a Q tile
-/// at a time, `queries` queries, which are `parts` parts of eight.
+/// How a thread block divides its work. It keeps one K/V tile of Bc keys and loops over Q tiles of Br queries. A team
+/// has 32 keys: one warp, or two if one warp's registers cannot hold dK and dV of 32 keys. A warp accumulates `columns`
+/// of their columns, at most 64: half of them from the first half of the head, the other half d / 2 columns further on,
+/// so that a lane has both elements of a RoPE pair. It computes P and dS of half of a Q tile at a time: `queries`
+/// queries, `parts` parts of eight.
 template <int d_, int Bc_, int Br_, int warps_>
 struct Plan {
   static constexpr int d = d_, Bc = Bc_, Br = Br_, warps = warps_, threads = 32 * warps;
   static constexpr int team = 32 * warps / Bc, columns = d / team, queries = Br / 2, parts = queries / 8;
-  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a Q tile's dQ
-  /// The first column of part (16, 8) number j of warp `number` of its team.
-  static __device__ int column(int number, int j) {
-    const int own = number * columns / 2 + 8 * j;
-    return own + (j < columns / 16 ? 0 : d / 2 - columns / 2);
+  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp computes 32 rows of a Q tile's dQ
+  /// The first column of part (16, 8) j of warp `team_rank` of a team. Part j + columns / 16 is d / 2 columns further
+  /// on.
+  static __device__ int column(int team_rank, int j) {
+    const int first = team_rank * columns / 2 + 8 * j;
+    return first + (j < columns / 16 ? 0 : d / 2 - columns / 2);
   }
 };
 
-/// Which pairs of a key and a query count, both numbered from the first of those whose P a warp forms: key k counts for
-/// query q if it exists, k < keys, and if q sees it, k <= q + diagonal.
+/// Which (key, query) pairs are unmasked, both counted from the first key and query whose P a warp computes: key k for
+/// query q if k < keys (it exists) and k <= q + diagonal.
 struct Mask {
-  bool needed;  // false: every pair counts
+  bool needed;  // false: every pair is unmasked
   int keys, diagonal;
 };
 
-/// Where the pairs are whose P a warp forms, for kept_pairs: a head, and the first of its queries and keys.
+/// The indices of the pairs whose P a warp computes, for kept_pairs: the head, the first query and the first key.
 struct Pairs {
   int head, first_query, first_key;
 };
 
-/// Sᵀ -> what is kept of Pᵀ = exp2(S·scale - LSE), and dPᵀ -> dSᵀ = P∘(dP - D), (32, 8·parts), all in fp32. scale holds
-/// log2(e). rows: what the queries bring, LSE·log2(e) in x and D in y. Where a pair does not count, both are 0. dP is
-/// the gradient of what is kept of P, times kept_scale, by P. What is kept of P is left without that factor: dV gets
-/// it.
+/// Sᵀ -> Pᵀ = exp2(S·scale - LSE), or 0 if dropped; V dOᵀ -> dSᵀ = P∘(dP - D); (32, 8·parts), in place and in fp32.
+/// scale includes log2(e). row_stats: LSE·log2(e) in x and D in y, from the first query on. P and dS of a masked pair
+/// are 0. dP is V dOᵀ·kept_scale, or 0 if dropped; dS uses P of all pairs. P does not include kept_scale: dV is scaled
+/// by it once, at the end.
 template <int parts>
-__device__ __forceinline__ void form_P_and_dS(Result<parts>& S, Result<parts>& dP, const float2* rows, float scale,
+__device__ __forceinline__ void form_P_and_dS(Result<parts>& S, Result<parts>& dP, const float2* row_stats, float scale,
                                               const Mask& mask, const Dropout& dropout, const Pairs& pairs) {
   const int lane = threadIdx.x % 32;
-  // TODO(17.7) Draw the bits of the block in which these pairs are, if any are dropped: with eight queries a part,
-  // parts may begin at its third part. Then as in exercise 9.3, with what is kept of P and of dP (about 18 lines).
+  // TODO(17.7) If dropout.dropped > 0, get the mask of the block that contains these pairs. kept_pairs needs a block of
+  // 32 queries; these queries may be its second half, so part j here may be part j + 2 there. Then compute P and dS as
+  // in exercise 9.3, with dropout (about 18 lines).
   // BEGIN 17.7
   const int first_part = pairs.first_query / 8 % 4;
   std::uint32_t kept = all_kept;
@@ -72,53 +74,55 @@ __device__ __forceinline__ void form_P_and_dS(Result<parts>& S, Result<parts>& d
     kept = kept_pairs<true>(dropout, pairs.head, pairs.first_query - 8 * first_part, pairs.first_key);
 #pragma unroll
   for (int j = 0; j < parts; ++j) {
-    const float4 two = reinterpret_cast<const float4*>(rows)[4 * j + lane % 4];  // LSE, D, and those of the next query
+    const float4 stats = reinterpret_cast<const float4*>(row_stats)[4 * j + lane % 4];  // LSE, D; LSE, D of the next
 #pragma unroll
     for (int i = 0; i < 2; ++i)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const auto [row, column] = place_in_D(lane, e);
+        const auto [row, column] = position_in_part(lane, e);
         const int key = 16 * i + row, query = 8 * j + column;
-        float P = exp2_ftz(S[i][j][e] * scale - (e % 2 == 0 ? two.x : two.z));
+        float P = exp2_ftz(S[i][j][e] * scale - (e % 2 == 0 ? stats.x : stats.z));
         if (mask.needed && (key >= mask.keys || key > query + mask.diagonal)) P = 0;
-        const bool keep = keeps(kept, i, first_part + j, e);
+        const bool keep = is_kept(kept, i, first_part + j, e);
         S[i][j][e] = keep ? P : 0;
-        dP[i][j][e] = P * ((keep ? dP[i][j][e] * dropout.kept_scale : 0) - (e % 2 == 0 ? two.y : two.w));
+        dP[i][j][e] = P * ((keep ? dP[i][j][e] * dropout.kept_scale : 0) - (e % 2 == 0 ? stats.y : stats.w));
       }
   }
   // END 17.7
 }
 
-// A pair (x, y) of a gradient that was formed with rotated rows is turned back: x + iy times cos - i·sin. And all pairs
-// of 32 rows of dK, of which the first `rows` exist. An element of part j has its partner in part j + columns / 16, at
-// the same place: see Plan::column. `table` has the rotations of the first row, (rows, d / 2).
+// rotate_pair_back: the inverse rotation of one pair (x, y) of a gradient; rotation is its cosine and sine.
+// rotate_back: the same for all pairs of a warp's dK, 32 rows, of which the first `rows` exist. The partner of an
+// element of part j < columns / 16 is the element of part j + columns / 16 with the same i and e (Plan::column). table
+// (rows, d / 2) begins at the first row.
 //
-// TODO(17.8) A pair. Then those of 32 rows (about 12 lines).
-// STUB: __device__ __forceinline__ float2 turned_back(float x, float y, float2 by) {
+// TODO(17.8) Write rotate_pair_back. Then apply it to every pair of C whose row exists (about 12 lines).
+// STUB: __device__ __forceinline__ float2 rotate_pair_back(float x, float y, float2 rotation) {
 // STUB:   WORKBOOK_TODO(17.8);
 // STUB: }
 // STUB: template <class T>
 // STUB: __device__ __forceinline__ void rotate_back(Result<T::columns / 8>& C, const float2* __restrict__ table,
-// STUB:                                             int number, int rows) {
+// STUB:                                             int team_rank, int rows) {
 // STUB:   WORKBOOK_TODO(17.8);
 // STUB: }
 // BEGIN 17.8
-__device__ __forceinline__ float2 turned_back(float x, float y, float2 by) {
-  return {x * by.x + y * by.y, y * by.x - x * by.y};
+__device__ __forceinline__ float2 rotate_pair_back(float x, float y, float2 rotation) {
+  return {x * rotation.x + y * rotation.y, y * rotation.x - x * rotation.y};
 }
 template <class T>
-__device__ __forceinline__ void rotate_back(Result<T::columns / 8>& C, const float2* __restrict__ table, int number,
+__device__ __forceinline__ void rotate_back(Result<T::columns / 8>& C, const float2* __restrict__ table, int team_rank,
                                             int rows) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const auto [row, column] = place_in_D(threadIdx.x % 32, e);
+      const auto [row, column] = position_in_part(threadIdx.x % 32, e);
       if (16 * i + row >= rows) continue;
 #pragma unroll
       for (int j = 0; j < T::columns / 16; ++j) {
         float &x = C[i][j][e], &y = C[i][j + T::columns / 16][e];
-        const float2 pair = turned_back(x, y, table[(16 * i + row) * (T::d / 2) + T::column(number, j) + column]);
+        const float2 pair =
+            rotate_pair_back(x, y, table[(16 * i + row) * (T::d / 2) + T::column(team_rank, j) + column]);
         x = pair.x, y = pair.y;
       }
     }

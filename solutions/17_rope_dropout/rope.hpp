@@ -1,8 +1,8 @@
-// Chapter 17: rotary position embedding. An element of a row of Q or K and the one half a head behind it are a pair,
-// which is turned by an angle that grows with the row's position. What is left of two positions in a product of such
-// rows is their difference.
+// Chapter 17: rotary position embedding. Elements c and c + d/2 of a row of Q or K are a pair, which is rotated by an
+// angle proportional to the row's position. The dot product of two rotated rows depends only on the difference of their
+// positions.
 //
-// Source: Su et al. 2021 (RoFormer), section 3.2 and 3.4.2; the pairs are those of GPT-NeoX and Llama.
+// Source: Su et al. 2021 (RoFormer), sections 3.2 and 3.4.2; pairs half a head apart as in GPT-NeoX and Llama.
 // Test it: ./workbook test 17.4
 #pragma once
 
@@ -15,29 +15,29 @@
 namespace ch17 {
 namespace {
 
-/// Cosine and sine of the angle of pair c, 0 to d/2 - 1, at this position, which may be negative.
+/// Cosine and sine of the angle of pair c, 0 to d/2 - 1, at this position. The position may be negative.
 template <int d>
-__device__ __forceinline__ float2 rotation_of(int position, int c) {
-  // TODO(17.4) The angle is position·10000^(-2c/d): in double, or a position of many thousands leaves its fraction
-  // without digits (2 lines).
+__device__ __forceinline__ float2 cos_sin(int position, int c) {
+  // TODO(17.4) The angle is position·10000^(-2c/d). Compute it in double: at positions of many thousands, a float has
+  // few digits left for the fraction (2 lines).
   // BEGIN 17.4
   const double angle = position * pow(10000.0, -2.0 * c / d);
   return {float(cos(angle)), float(sin(angle))};
   // END 17.4
 }
 
-// The table of all rotations has max(Nq, Nk) rows of d/2 pairs. The last query and the last key stand in its last row,
-// at position Nk - 1.
+// The table has max(Nq, Nk) rows of d/2 rotations (cosine, sine). Its last row, position Nk - 1, belongs to the last
+// query and the last key.
 
-/// Fills the table, a thread for each of `count` pairs.
+/// Fills the table: one thread for each of its `count` rotations.
 template <int d>
 __global__ void fill_table(float2* __restrict__ table,  // (rows, d / 2)
                            std::int64_t count, int first_position) {
-  const std::int64_t at = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at < count) table[at] = rotation_of<d>(first_position + int(at / (d / 2)), int(at % (d / 2)));
+  const std::int64_t index = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index < count) table[index] = cos_sin<d>(first_position + int(index / (d / 2)), int(index % (d / 2)));
 }
 
-/// Starts to fill the table of a call that rotates.
+/// Launches fill_table if the call uses RoPE.
 template <int d>
 void make_table(const workbook::Setting& call, float2* table) {
   if (!call.mask.rope) return;
@@ -46,55 +46,57 @@ void make_table(const workbook::Setting& call, float2* table) {
                          table, count, int(call.shape.Nk - rows));
 }
 
-/// Turns eight pairs: element k of `left` and element k of `right`, which is half a head behind it, by by[k]. They are
-/// rounded to Element.
+/// Rotates eight pairs: element k of `left` is x and element k of `right`, d/2 columns further on, is y. rotations[k]
+/// is the cosine and sine of their angle. The results are rounded to Element.
 template <class Element>
-__device__ __forceinline__ void rotate_chunks(uint4& left, uint4& right, const float2* __restrict__ by) {
+__device__ __forceinline__ void rotate_chunks(uint4& left, uint4& right, const float2* __restrict__ rotations) {
   Element *x = reinterpret_cast<Element*>(&left), *y = reinterpret_cast<Element*>(&right);
-  const float4* two = reinterpret_cast<const float4*>(by);  // of elements 2k and 2k + 1: cosine, sine, cosine, sine
-  // TODO(17.5) (x, y) becomes (x·cos - y·sin, y·cos + x·sin), in float. Take 16 bytes of the table at a time (about 8
-  // lines).
+  // vectors[i] is cosine, sine of pair 2i, then cosine, sine of pair 2i + 1.
+  const float4* vectors = reinterpret_cast<const float4*>(rotations);
+  // TODO(17.5) (x, y) becomes (x·cos - y·sin, y·cos + x·sin), computed in fp32. Read the rotations 16 bytes at a time
+  // (about 8 lines).
   // BEGIN 17.5
 #pragma unroll
   for (int k = 0; k < 8; k += 2) {
-    const float4 semaphores = two[k / 2];
+    const float4 rotation = vectors[k / 2];
     const float x0 = float(x[k]), x1 = float(x[k + 1]), y0 = float(y[k]), y1 = float(y[k + 1]);
-    x[k] = Element(x0 * semaphores.x - y0 * semaphores.y), x[k + 1] = Element(x1 * semaphores.z - y1 * semaphores.w);
-    y[k] = Element(y0 * semaphores.x + x0 * semaphores.y), y[k + 1] = Element(y1 * semaphores.z + x1 * semaphores.w);
+    x[k] = Element(x0 * rotation.x - y0 * rotation.y), x[k + 1] = Element(x1 * rotation.z - y1 * rotation.w);
+    y[k] = Element(y0 * rotation.x + x0 * rotation.y), y[k + 1] = Element(y1 * rotation.z + x1 * rotation.w);
   }
   // END 17.5
 }
 
-/// What thread number `thread` has of a tile: of every so many rows two chunks, half a head apart. d / 16 threads share
-/// a row.
+/// The chunks of a tile that thread `thread` copies and rotates: two chunks per row, `partner_offset` chunks apart,
+/// which is half a head. threads_per_row threads share a row.
 template <int d>
-struct OwnChunks {
+struct ThreadChunks {
   int first_row, chunk;
-  static constexpr int threads_of_row = d / 16, apart = d / 16;
-  __device__ explicit OwnChunks(int thread) : first_row(thread / threads_of_row), chunk(thread % threads_of_row) {
-    // Eight neighbours copy from 16·8 / d rows. Where rows are narrow, these have to be four rows apart: then their
-    // halves lie in disjoint groups of banks. So two bits of the row's number change places.
+  static constexpr int threads_per_row = d / 16, partner_offset = d / 16;
+  __device__ explicit ThreadChunks(int thread) : first_row(thread / threads_per_row), chunk(thread % threads_per_row) {
+    // Eight adjacent threads copy chunks of 128 / d rows. For d < 128 these must include rows that are four apart,
+    // whose halves are in disjoint groups of banks. So two bits of the row index are swapped.
     constexpr int low = d == 64 ? 0 : 1, high = 2;
     const int flip = d < 128 ? (first_row >> low ^ first_row >> high) & 1 : 0;
     first_row ^= flip << low | flip << high;
   }
 };
 
-/// Rotates what this thread has copied of a tile (load_tile), once it is there: of the first `rows` rows, if there
-/// is a table. The rotations of the tile's first row are in row `place` of it.
+/// Rotates the chunks that this thread copied by load_tile, in the first `rows` rows of the tile. The thread must have
+/// waited for its copies. Row `table_row` of the table has the rotations of the tile's first row; without a table
+/// (nullptr) nothing is rotated.
 template <int threads, class Element, int tile_rows, int d>
 __device__ __forceinline__ void rotate_tile(Element (&tile)[tile_rows][d], const float2* __restrict__ table,
-                                            std::int64_t place, int rows, int thread) {
+                                            std::int64_t table_row, int rows, int thread) {
   if (table == nullptr) return;
-  const OwnChunks<d> own(thread);
+  const ThreadChunks<d> chunks(thread);
 #pragma unroll
-  for (int i = 0; i < tile_rows; i += threads / own.threads_of_row) {
-    const int row = own.first_row + i;
-    if (row >= rows) continue;  // zeros stay zeros
-    uint4& left = *reinterpret_cast<uint4*>(swizzled(tile, row, own.chunk));
-    uint4& right = *reinterpret_cast<uint4*>(swizzled(tile, row, own.chunk + own.apart));
+  for (int i = 0; i < tile_rows; i += threads / chunks.threads_per_row) {
+    const int row = chunks.first_row + i;
+    if (row >= rows) continue;  // past the end: zeros, and the table has no such row
+    uint4& left = *reinterpret_cast<uint4*>(swizzled(tile, row, chunks.chunk));
+    uint4& right = *reinterpret_cast<uint4*>(swizzled(tile, row, chunks.chunk + chunks.partner_offset));
     uint4 x = left, y = right;
-    rotate_chunks<Element>(x, y, table + (place + row) * (d / 2) + 8 * own.chunk);
+    rotate_chunks<Element>(x, y, table + (table_row + row) * (d / 2) + 8 * chunks.chunk);
     left = x, right = y;
   }
 }

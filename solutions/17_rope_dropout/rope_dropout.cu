@@ -1,4 +1,4 @@
-// Chapter 17, positions and chance: the kernel as a sequence of the phases of phases.hpp, and the launch.
+// Chapter 17, RoPE and dropout: the kernel as a sequence of the phases of phases.hpp, and the launch.
 // rope_dropout_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Su et al. 2021 (RoFormer), section 3.2.
@@ -14,16 +14,16 @@
 namespace ch17 {
 namespace {
 
-using Element = WORKBOOK_ELEMENT;  // half; in rope_dropout_bf16.cu __nv_bfloat16
+using Element = WORKBOOK_ELEMENT;  // half; rope_dropout_bf16.cu compiles the kernel again, with __nv_bfloat16
 
-/// The sizes of a head, and whether query i sees only the keys j <= i + (Nk - Nq). (No GPU has memory for 2^31 rows.)
+/// The sizes of a head. causal: query i attends to the keys j <= i + (Nk - Nq) only. (No GPU has memory for 2^31 rows.)
 struct Sizes {
   int Nq, Nk;
   bool causal;
 };
 
-/// One block per tile of queries and head, with the causal mask the longest first. Warp w owns rows 32·w to 32·w + 31
-/// and shares K and V with the others.
+/// One thread block per Q tile and head; with the causal mask, the longest Q tiles start first. Warp w computes rows
+/// 32·w to 32·w + 31 of the Q tile. All warps share K and V.
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(32 * warps, 8 / warps)
     attention(const Element* __restrict__ Q,     // (heads, Nq, d)
@@ -31,33 +31,34 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
               const Element* __restrict__ V,     // (heads, Nk, d)
               Element* __restrict__ O,           // (heads, Nq, d)
               float* __restrict__ lse,           // (heads, Nq)
-              const float2* __restrict__ table,  // or nullptr
+              const float2* __restrict__ table,  // rotations (max(Nq, Nk), d / 2), or nullptr
               Sizes sizes, Dropout dropout, int q_tiles, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int head = blockIdx.x / q_tiles, tile = blockIdx.x % q_tiles;
   const int block_query = (sizes.causal ? q_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
   const std::int64_t first_row = std::int64_t(head) * sizes.Nq + first_query;  // of this warp, in Q, O and lse
-  const int rows = sizes.Nq - first_query;                                     // up to 32 are its own, none if negative
+  const int rows = sizes.Nq - first_query;  // rows left from there on; may be negative
   K += std::int64_t(head) * sizes.Nk * d, V += std::int64_t(head) * sizes.Nk * d;
-  const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal
-  const int last_seen = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
-  const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
-  // TODO(17.6) What this thread has copied of Q, and of K_j, is rotated (rotate_tile): from which row of the table on,
-  // how many rows, and as which of how many threads (about 4 lines)?
+  const int diagonal = sizes.Nk - sizes.Nq;  // query i attends to the keys up to i + diagonal
+  const int last_key = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
+  const int tiles = (max(0, last_key) + Bc - 1) / Bc;
+  // TODO(17.6) rotate_Q and rotate_K(j) call rotate_tile for what this thread has copied of Q and of K_j. Pass the row
+  // of the table for the tile's first row, the number of rows that exist, and this thread's index among the threads
+  // that copy the tile (about 4 lines).
   // STUB: const auto rotate_Q = [&] { WORKBOOK_TODO(17.6); };
   // STUB: const auto rotate_K = [&](int) { WORKBOOK_TODO(17.6); };
   // BEGIN 17.6
-  const int of_Q = max(0, diagonal) + first_query, of_K = max(0, -diagonal);  // rows of the table
-  const auto rotate_Q = [&] { rotate_tile<32>(smem.Q[warp], table, of_Q, rows, lane); };
+  const int Q_table_row = max(0, diagonal) + first_query, K_table_row = max(0, -diagonal);  // first rows in the table
+  const auto rotate_Q = [&] { rotate_tile<32>(smem.Q[warp], table, Q_table_row, rows, lane); };
   const auto rotate_K = [&](int j) {
-    rotate_tile<32 * warps>(smem.K[j % 2], table, of_K + j * Bc, sizes.Nk - j * Bc, thread);
+    rotate_tile<32 * warps>(smem.K[j % 2], table, K_table_row + j * Bc, sizes.Nk - j * Bc, thread);
   };
   // END 17.6
-  Registers<Element, d> own;
-  clear(own);
-  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends a group; without a tile j an empty one.
-  // The tiles are asked for in their order.
+  Registers<Element, d> registers;
+  clear(registers);
+  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends the group, which is empty if there is no
+  // tile j. Must be called with j = 0, 1, 2, … in this order.
   const auto load_KV = [&](int j) {
     if (j < tiles) {
       load_tile<32 * warps>(smem.K[j % 2], K, sizes.Nk - j * Bc, thread);
@@ -72,23 +73,25 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   load_KV(0);
   cp_async_wait_group<1>();
   rotate_Q();
-  __syncwarp();  // Q is there for all lanes of its warp; K_0 and V_0 are still under way
+  __syncwarp();  // Q is visible to all lanes of its warp; K_0 and V_0 are still in flight
 #pragma unroll
   for (int c = 0; c < d / 16 && Q_in_registers<d>; ++c)
-    load_A(own.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(own.Q[1][c], smem.Q[warp], 16, 16 * c);
+    load_A(registers.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(registers.Q[1][c], smem.Q[warp], 16, 16 * c);
   for (int j = 0; j < tiles; ++j) {
     cp_async_wait_group<0>();
     rotate_K(j);
-    __syncthreads();  // K_j and V_j are there for all threads; nobody reads the stage that the next copies fill
+    __syncthreads();  // K_j and V_j are visible to all threads; no thread still reads the other stage
     load_KV(j + 1);
     const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
     Scores<Bc> S[row_tiles];
-    multiply_QK<Element, d, Bc>(S, own, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
-    move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);  // S = S·scale - m, O = O·rescale
-    dropout.dropped > 0 ? accumulate_PV<true>(own, S, smem.V[j % 2], dropout, head, first_query, j * Bc)    // O += P V,
-                        : accumulate_PV<false>(own, S, smem.V[j % 2], dropout, head, first_query, j * Bc);  // (32, d)
+    multiply_QK<Element, d, Bc>(S, registers, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
+    move_to_maximum<Element, d, Bc>(registers, S, scale, keys, visible, j);  // S = S·scale - m, O = O·rescale
+    dropout.dropped > 0
+        ? accumulate_PV<true>(registers, S, smem.V[j % 2], dropout, head, first_query, j * Bc)    // O += P V,
+        : accumulate_PV<false>(registers, S, smem.V[j % 2], dropout, head, first_query, j * Bc);  // (32, d)
   }
-  write_output(own, smem.Q[warp], O + first_row * d, lse + first_row, rows, dropout.kept_scale);  // O / l, m + log l
+  write_output(registers, smem.Q[warp], O + first_row * d, lse + first_row, rows,
+               dropout.kept_scale);  // O·kept_scale / l, m + log l
 }
 
 template <int d, int Br, int Bc, int warps>

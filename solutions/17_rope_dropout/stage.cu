@@ -1,6 +1,6 @@
-// Chapter 17's kernels as stages, given: what they are built for, and how to start them. The first one is the
+// Chapter 17's kernels as stages, given: what they are built for, and how to launch them. The first stage is the
 // chapter's; the second is the same for bf16, and its operation is "forward_bfloat16". The last two are the backward
-// pass, in which the additions to dQ come by semaphores with the number deterministic = 1.
+// pass, which adds to dQ in a fixed order if the number deterministic is 1.
 #include "common/cuda/stage.hpp"
 
 #include "rope_dropout.hpp"
@@ -13,7 +13,7 @@ using workbook::Mask;
 using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage;
 using workbook::cuda::scratch, workbook::cuda::Served, workbook::cuda::Stage;
 
-Served positions_and_chance() {
+Served rope_and_dropout() {
   Mask rope, dropout;
   rope.rope = true, dropout.dropped = 1;
   return {.masks = {Mask::none, Mask::causal, rope, dropout}};
@@ -29,7 +29,7 @@ ForwardStage<Element> stage_for() {
       .rows_per_warp = 32,
       .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
       .slack = slack * 0.6931471805599453f,
-      .serves = positions_and_chance(),
+      .serves = rope_and_dropout(),
       .extra = {scratch<float2>("table", table_size)},
       .launch = [](const ForwardCall<Element>& call, const Tiles& tiles,
                    const ExtraMemory& extra) { rope_dropout(call, extra.array<float2>("table"), tiles); },
@@ -43,16 +43,16 @@ BackwardStage<Element> backward_stage_for() {
       .tiles = built_backward,
       .shared_bytes = backward_shared_bytes<Element>,
       .compute = 80,  // mma.m16n8k16 and cp.async
-      .serves = positions_and_chance(),
-      .extra = {scratch<float2>("table", table_size), scratch<float2>("rows", padded_rows),
+      .serves = rope_and_dropout(),
+      .extra = {scratch<float2>("table", table_size), scratch<float2>("row_stats", padded_rows),
                 scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
             int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
-            rope_dropout_backward(
-                call,
-                {extra.array<float2>("table"), extra.array<float2>("rows"), extra.array<float>("dQ_sum"), semaphores},
-                tiles);
+            rope_dropout_backward(call,
+                                  {extra.array<float2>("table"), extra.array<float2>("row_stats"),
+                                   extra.array<float>("dQ_sum"), semaphores},
+                                  tiles);
           },
   };
   if (deterministic) {

@@ -1,4 +1,4 @@
-// Masks as the tests of chapter 17 ask for them.
+// Masks for the tests of chapter 17.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ std::vector<Mask> both(const Change& change) {
 inline std::vector<Mask> rotations() {
   return both(rotated);
 }
-/// Few and many are dropped, by seeds of one word and of two.
+/// Small and large p, and seeds of one word and of two.
 inline std::vector<Mask> dropouts() {
   return {dropped(Mask::none, 26), dropped(Mask::causal, 128, 0x100000003), dropped(Mask::none, 230, 12345)};
 }
 inline std::vector<Mask> all_together() {
   return both([](const Mask& mask) { return dropped(rotated(mask), 26, 99); });
 }
-/// Whole tiles, and where the diagonal begins at key 0, behind it and before it.
+/// Whole tiles, and diagonals that begin at key 0, after it and before it.
 inline const std::initializer_list<std::pair<std::int64_t, std::int64_t>> some_lengths{
     {64, 96}, {130, 130}, {70, 161}, {161, 70}};
 

@@ -57,7 +57,7 @@ void bits_of_lanes(const Arguments& call) {
 __global__ void turn(const float* given, int n, float* numbers) {
   const int c = int(threadIdx.x);
   for (int i = 0; i < n; ++i) {
-    const float2 by = rotation_of<64>(int(given[i]), c);
+    const float2 by = cos_sin<64>(int(given[i]), c);
     numbers[64 * i + 2 * c] = by.x, numbers[64 * i + 2 * c + 1] = by.y;
   }
 }

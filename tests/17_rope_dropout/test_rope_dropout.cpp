@@ -1,4 +1,4 @@
-// Chapter 17: rotated rows of Q and K, and elements of P that are dropped by chance. The forward pass.
+// Chapter 17, the forward pass: RoPE, and dropout of P.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -35,7 +35,7 @@ void expect_masks(const std::vector<Mask>& masks, std::uint64_t seed) {
   expect_every_kind_in_this_part();
 }
 
-/// What may be made of a part: the first of these that gives all that came back speaks.
+/// Wrong versions of a part. The first one that gives exactly the returned values is reported as the cause.
 template <class Of>
 struct Other {
   const char *id, *sentence;
@@ -86,8 +86,8 @@ struct Philox {
   }
 };
 const std::vector<Other<Philox>> other_philoxes{
-    {"philox-rounds", "there are 9 or 11 rounds: they are ten", {.rounds = 9}},
-    {"philox-rounds", "there are 9 or 11 rounds: they are ten", {.rounds = 11}},
+    {"philox-rounds", "your Philox runs 9 or 11 rounds; it must run exactly 10", {.rounds = 9}},
+    {"philox-rounds", "your Philox runs 9 or 11 rounds; it must run exactly 10", {.rounds = 11}},
     {"philox-key-first", "the key takes its step before the first round", {.key_first = true}},
     {"philox-one-key", "the key is the same in all rounds", {.key_steps = false}},
     {"philox-multipliers", "the multipliers of x and z change places", {.multipliers_swapped = true}},
@@ -164,7 +164,7 @@ int own_byte(const AskedPair& p, std::uint32_t low, std::uint32_t high) {
 const std::vector<Other<KeptPair>> other_bits{
     {"bits-opposite", "a bit is 1 where its pair is dropped: it says that the pair is kept",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) { return own_byte(p, l, h) < p.dropped; }},
-    {"bits-one-too-many", "a pair whose byte is `dropped` is dropped: it is kept",
+    {"bits-one-too-many", "your code drops a pair when its byte equals `dropped`; it must drop only if byte < dropped",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) { return own_byte(p, l, h) > p.dropped; }},
     {"bits-of-one-head", "all heads drop the same pairs: the counter has the head",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
@@ -257,7 +257,7 @@ void expect_bits(bool transposed) {
           if (is != (own_byte(pair_by(other_pairs[n].of), 77, 5) >= dropped)) fit_pairs[n] = false;
         if (is != (own_byte(pair, 77, 5) >= dropped) && wrong.empty())
           wrong = fmt::format(
-              "lane {} is told that query {} and key {} of head {} are {}: their byte is {}, and pairs "
+              "in lane {} the bit of query {} and key {} of head {} says {}: their byte is {}, and pairs "
               "below {} are dropped, {}",
               lane, first_query + pair.query, first_key + pair.key, head, is ? "kept" : "dropped",
               own_byte(pair, 77, 5), dropped, transposed ? "a row is a key" : "a row is a query");
@@ -271,7 +271,7 @@ void expect_bits(bool transposed) {
 
 }  // namespace
 
-TEST_CASE("each pair of a block has a byte of its own", "[17.2]") {
+TEST_CASE("each pair of a block uses its own byte", "[17.2]") {
   expect_bits(false);
 }
 TEST_CASE("a transposed block drops the same pairs", "[17.2]") {
@@ -281,7 +281,7 @@ TEST_CASE("a transposed block drops the same pairs", "[17.2]") {
 
 // ---- 17.3 dropout ----
 
-TEST_CASE("P is dropped when its sum has been taken", "[17.3]") {
+TEST_CASE("dropout is applied to P after the row sum", "[17.3]") {
   expect_masks(dropouts(), 100);
   for (const Mask& mask : dropouts()) expect_masked("normal", {2, 2, 2, 70, 161, 128}, 150, mask);
 }
@@ -351,7 +351,7 @@ TEST_CASE("each pair of columns has its angle at each position", "[17.4]") {
     return true;
   });
 }
-TEST_CASE("the table turns rows of Q and K", "[17.4]") {
+TEST_CASE("the table rotates rows of Q and K", "[17.4]") {
   expect_masks(rotations(), 200);
 }
 
@@ -420,7 +420,7 @@ const std::vector<Other<Turned>> other_turns{
 };
 }  // namespace
 
-TEST_CASE("elements half a head apart are turned as a pair", "[17.5]") {
+TEST_CASE("elements half a head apart are rotated as a pair", "[17.5]") {
   Chunks chunks{};
   std::vector<float> given(32);
   for (std::size_t k = 0; k < 8; ++k) {
@@ -467,7 +467,7 @@ TEST_CASE("cosines and sines are read 16 bytes at a time", "[17.5]") {
 
 // ---- 17.6 positions ----
 
-TEST_CASE("queries and keys are rotated to their positions", "[17.6]") {
+TEST_CASE("queries and keys are rotated by their positions", "[17.6]") {
   expect_masks(rotations(), 400);
   // Tiles of several warps, and several tiles of queries.
   for (const Mask& mask : rotations())
@@ -475,9 +475,8 @@ TEST_CASE("queries and keys are rotated to their positions", "[17.6]") {
       expect_right(masked("normal", {1, 1, 1, Nq, Nk, 64}, 450, mask), usual_tiles(64));
 }
 
-TEST_CASE("a product knows nothing of positions but their distance", "[17.6]") {
-  // All rows of Q and of K are the same: so are the scores of all pairs of one distance. Two queries, one key later
-  // each: their LSE over a key less is that of the query before.
+TEST_CASE("scores depend only on the distance between positions", "[17.6]") {
+  // All rows of Q are equal, and so are all rows of K. Then pairs at the same distance must have the same score.
   const std::int64_t N = 96, d = 64;
   Input given = masked("normal", {1, 1, 1, N, N, d}, 470, rotated(Mask::causal));
   for (Tensor<float>* tensor : {&given.problem.Q, &given.problem.K})
@@ -488,7 +487,7 @@ TEST_CASE("a product knows nothing of positions but their distance", "[17.6]") {
 
 // ---- The whole chapter ----
 
-TEST_CASE("positions and chance agree with the oracle", "[whole]") {
+TEST_CASE("RoPE and dropout agree with the oracle", "[whole]") {
   expect_every_kind();
   std::uint64_t seed = 500;
   for (const std::int64_t d : head_dims())
@@ -514,7 +513,7 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
     for (const Mask& mask : all_together()) expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, mask);
 }
 
-TEST_CASE("the same pairs are dropped whatever the tiles", "[whole]") {
+TEST_CASE("the dropped pairs do not depend on the tile sizes", "[whole]") {
   // With a V that has a 1 for each key in a column of its own, O is P.
   const std::int64_t N = 64;
   Input given = masked("uniform", {1, 3, 3, N, N, 64}, 580, dropped(Mask::none, 100));
@@ -554,7 +553,7 @@ void expect_table_read(const Shape& shape, const Tiles& tiles, const Mask& mask)
 }
 }  // namespace
 
-TEST_CASE("the table is read once for each row that is copied", "[whole]") {
+TEST_CASE("the table is read once per copied row", "[whole]") {
   require_counters();
   for (const std::int64_t d : head_dims())
     for (const Tiles& tiles : {usual_tiles(d), small_tiles(d)})
@@ -563,7 +562,7 @@ TEST_CASE("the table is read once for each row that is copied", "[whole]") {
           expect_table_read({1, 2, 2, Nq, Nk, d}, tiles, mask);
 }
 
-TEST_CASE("Philox is asked for blocks of 32 x 32 that are computed", "[whole]") {
+TEST_CASE("bits are drawn once per computed block of 32 x 32 pairs", "[whole]") {
   require_counters();
   for (const std::int64_t d : head_dims())
     for (const Tiles& tiles : {usual_tiles(d), small_tiles(d)})
@@ -579,14 +578,14 @@ TEST_CASE("Philox is asked for blocks of 32 x 32 that are computed", "[whole]") 
       }
 }
 
-TEST_CASE("rotating in shared memory meets no bank conflict", "[whole]") {
+TEST_CASE("rotating in shared memory causes no bank conflict", "[whole]") {
   require_counters();
   for (const std::int64_t d : head_dims())
     expect_no_bank_conflicts(
         attention(masked("normal", {1, 1, 1, 128, 128, d}, 610, rotated(Mask::none)), usual_tiles(d)).reply);
 }
 
-TEST_CASE("without positions and chance nothing else is read or written", "[whole]") {
+TEST_CASE("without RoPE and dropout nothing else is read or written", "[whole]") {
   expect_moves();
 }
 

@@ -1,4 +1,4 @@
-// Chapter 17, backward: what was dropped is drawn again, and gradients of rotated rows are rotated back.
+// Chapter 17, the backward pass: the same dropout mask as forward, and gradients that are rotated back.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -41,7 +41,7 @@ void expect_masks(const std::vector<Mask>& masks, std::uint64_t seed) {
 
 // ---- 17.7 and 17.8 ----
 
-TEST_CASE("what the forward pass dropped has no part in dV and dP", "[17.7]") {
+TEST_CASE("dV and dP exclude the pairs that the forward pass dropped", "[17.7]") {
   expect_masks(dropouts(), 10);
 }
 TEST_CASE("dQ and dK are rotated back", "[17.8]") {
@@ -50,7 +50,7 @@ TEST_CASE("dQ and dK are rotated back", "[17.8]") {
 
 // ---- The whole chapter ----
 
-TEST_CASE("the gradients of positions and chance agree with the oracle", "[whole]") {
+TEST_CASE("the gradients with RoPE and dropout agree with the oracle", "[whole]") {
   expect_every_kind_whole();
   std::uint64_t seed = 200;
   for (const std::int64_t d : head_dims())
@@ -74,7 +74,7 @@ TEST_CASE("the gradients of any two lengths agree with the oracle", "[whole]") {
     for (const Mask& mask : all_together()) expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, mask);
 }
 
-TEST_CASE("positions and chance do not depend on how the work is divided", "[whole]") {
+TEST_CASE("RoPE and dropout do not depend on how the work is divided", "[whole]") {
   expect_sizes_do_not_matter();
   for (const std::int64_t d : head_dims())
     for (const Sizes& sizes : all_sizes(d))
@@ -102,7 +102,7 @@ TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
            "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
 }
 
-TEST_CASE("a row's rotation is read where it is copied and where its gradient is written", "[whole]") {
+TEST_CASE("a row's rotation is read once per copy and once for its gradient", "[whole]") {
   require_counters();
   for (const std::int64_t d : head_dims())
     for (const Sizes& sizes : {usual_sizes(d), small_sizes(d)})
@@ -111,13 +111,12 @@ TEST_CASE("a row's rotation is read where it is copied and where its gradient is
         const worker::Reply reply =
             backward(masked("normal", shape, 310, rotated(Mask(causal))).given, sizes.numbers()).reply;
         const BlockCount blocks = count_blocks(shape, causal, sizes);
-        // K and dK, Q of each Q tile that passes by, dQ: of each row d/2 cosines and sines.
+        // Rows of K, of dK, of Q in each Q tile that a thread block loads, and of dQ; d/2 cosines and sines per row.
         const std::int64_t rows = shape.H * (2 * shape.Nk + shape.Nq + blocks.queries);
-        expect_count(
-            reply, "table.load_bytes", double(4 * d * rows),
-            fmt::format("K, dK and dQ take each row once, and {} rows of Q pass by in each head, d={}, causal={}",
-                        blocks.queries, d, causal),
-            "rows are rotated more or less often than they are copied or written", "table-read");
+        expect_count(reply, "table.load_bytes", double(4 * d * rows),
+                     fmt::format("one rotation per row of K, dK and dQ, and {} rows of Q in each head, d={}, causal={}",
+                                 blocks.queries, d, causal),
+                     "rows are rotated more or less often than they are copied or written", "table-read");
       }
 }
 
