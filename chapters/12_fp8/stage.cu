@@ -1,6 +1,6 @@
-// Chapter 12's kernels as a stage, given: what it is built for, the memory that it needs, and how to start it. With the
-// number rotate = 1 Q and K are rotated first: ./workbook trace 12 --set rotate=1. With fma = 16 or 4 one in so
-// many exponentials is computed by multiply-adds.
+// Chapter 12's kernels as a stage, given: the sizes that it is built for, the memory that it needs, and its launch. The
+// option rotate = 1 rotates Q and K first: ./workbook trace 12 --set rotate=1. With fma = 16 or 4, multiply-adds
+// compute one in 16 or 4 exponentials.
 #include "common/cuda/stage.hpp"
 
 #include "fp8.hpp"
@@ -10,9 +10,9 @@ namespace {
 
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Stage;
 
-/// Rows of V's transposed codes are whole blocks of keys.
+/// The rows of V's transposed codes are padded to whole blocks of keys.
 std::size_t transposed_size(const Shape& shape) {
-  return std::size_t(shape.B * shape.Hkv * shape.d * blocks_of(shape.Nk) * block_rows);
+  return std::size_t(shape.B * shape.Hkv * shape.d * block_count(shape.Nk) * block_rows);
 }
 
 template <Options options>
@@ -30,9 +30,10 @@ ForwardStage<half> stage_for() {
       .extra = {scratch<E4m3>("Q codes", [](const Shape& s) { return std::size_t(s.q_size()); }),
                 scratch<E4m3>("K codes", [](const Shape& s) { return std::size_t(s.kv_size()); }),
                 scratch<E4m3>("V codes", transposed_size),
-                scratch<float>("Q scales", [](const Shape& s) { return std::size_t(s.B * s.H * blocks_of(s.Nq)); }),
-                scratch<float>("K scales", [](const Shape& s) { return std::size_t(s.B * s.Hkv * blocks_of(s.Nk)); }),
-                scratch<float>("V scales", [](const Shape& s) { return std::size_t(s.B * s.Hkv * blocks_of(s.Nk)); })},
+                scratch<float>("Q scales", [](const Shape& s) { return std::size_t(s.B * s.H * block_count(s.Nq)); }),
+                scratch<float>("K scales", [](const Shape& s) { return std::size_t(s.B * s.Hkv * block_count(s.Nk)); }),
+                scratch<float>("V scales",
+                               [](const Shape& s) { return std::size_t(s.B * s.Hkv * block_count(s.Nk)); })},
       .launch =
           [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory& extra) {
             const Rounded Q{extra.array<E4m3>("Q codes"), extra.array<float>("Q scales")};

@@ -1,5 +1,5 @@
-// Chapter 12, given: the kernels that round Q, K and V from fp16 to e4m3, one block of threads for each 128 rows of a
-// head.
+// Chapter 12, given: the kernels that round Q, K and V from fp16 to e4m3. One thread block processes one block of 128
+// rows of a head.
 //
 // Test it: ./workbook test 12.1
 #include "rounding.hpp"
@@ -21,25 +21,25 @@ __global__ void __launch_bounds__(rounding_threads)
   auto& smem = workbook::cuda::dynamic_shared<RoundingShared<d>>();
   const std::int64_t head = blockIdx.x / blocks;
   const int block = blockIdx.x % blocks, first = block * block_rows;
-  Parts<d> parts;
-  load_parts(parts, tensor + head * N * d, first, N);
-  if (rotated) rotate(parts);
-  const float scale = scale_of(largest_of_block(parts, smem));
+  BlockFragment<d> fragment;
+  load_fragment(fragment, tensor + head * N * d, first, N);
+  if (rotated) rotate(fragment);
+  const float scale = scale_for(block_max(fragment, smem));
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
   if constexpr (transposed) {
     const std::int64_t keys = std::int64_t(blocks) * block_rows;
-    store_columns(codes + head * d * keys + first, parts, scale, keys, smem);
+    store_transposed(codes + head * d * keys + first, fragment, scale, keys, smem);
   } else {
-    store_rows(codes + head * N * d, parts, scale, first, N);
+    store_rows(codes + head * N * d, fragment, scale, first, N);
   }
 }
 
 template <bool transposed>
 void start(const half* tensor, Rounded to, std::int64_t heads, std::int64_t N, int d, bool rotated) {
-  const dim3 grid = workbook::cuda::grid_of(heads * blocks_of(N), "B·H·⌈N/128⌉");
+  const dim3 grid = workbook::cuda::grid_of(heads * block_count(N), "B·H·⌈N/128⌉");
   const auto launch = [&](auto head_dim) {
     workbook::cuda::launch(round_kernel<head_dim, transposed>, grid, dim3(rounding_threads),
-                           sizeof(RoundingShared<head_dim>), tensor, to.codes, to.scales, int(N), int(blocks_of(N)),
+                           sizeof(RoundingShared<head_dim>), tensor, to.codes, to.scales, int(N), int(block_count(N)),
                            rotated);
   };
   if (d == 64) return launch(std::integral_constant<int, 64>());

@@ -1,5 +1,5 @@
-// Chapter 12's rounding as operations that the tests call by name, and what `./workbook run --stage 12` shows beside
-// the stage: how far scores and O are off.
+// Chapter 12's rounding as operations that the tests call by name, and the tables of `./workbook run --stage 12`: the
+// errors of scores and of O.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -64,7 +64,7 @@ void exponentials(const Arguments& call) {
 
 constexpr std::int64_t N = 256, d = 64;
 
-/// One head of fp16 numbers on the device, and what they are.
+/// One head of fp16 values on the device and on the host.
 struct Given {
   std::vector<half> halves;
   std::vector<float> values;
@@ -93,7 +93,7 @@ struct OnDevice {
   OnDevice(const char* name, const char* scales_name)
       : codes(name, N * d, Role::scratch), scales(scales_name, N / ch12::block_rows, Role::scratch) {}
   ch12::Rounded rounded() { return {codes.data(), scales.data()}; }
-  /// What they stand for, (N, d).
+  /// The values code · scale, (N, d).
   std::vector<float> values() const {
     std::vector<std::uint8_t> host(N * d);
     std::vector<float> host_scales(N / ch12::block_rows), result(N * d);
@@ -155,8 +155,8 @@ Errors errors_of(Given& Q, Given& K, Given& V, bool rotated) {
   return {std::sqrt(errors.scores / (N * N)), std::sqrt(errors.bound / (N * N)), std::sqrt(errors.O / (N * d))};
 }
 
-/// Products of 256 and 288 by one group of four warps, as P and V's codes are where all keys have the same weight and
-/// the value 1.125: a sum of so many, (1), with one sum in the tensor cores, or one for each 128.
+/// Sums 256 · 288 over `keys` keys by one warp group: the codes of P and V where all keys have the same weight and the
+/// value 1.125. result (1): one sum in the tensor cores per keys_of_a_part keys.
 struct alignas(1024) OneColumn {
   ch12::E4m3 V[8][32];
   SHARED_LAYOUT(OneColumn, V);
@@ -183,18 +183,18 @@ __global__ void add_up(float* result, int keys, int keys_of_a_part) {
   if (threadIdx.x == 0) *result = sum;
 }
 
-/// O of such keys.
+/// O of a row with these keys.
 float long_row(int keys, int keys_of_a_part) {
   DeviceArray<float> sum("sum", 1, Role::output);
   workbook::cuda::launch(add_up, dim3(1), dim3(128), sizeof(OneColumn), sum.data(), keys, keys_of_a_part);
   float result = 0;
   sum.download(std::span(&result, 1));
-  return result / 256 / (256.0f * float(keys));  // V's scale is 2^-8, and l sums what P is
+  return result / 256 / (256.0f * float(keys));  // V's scale is 2^-8, and l sums P
 }
 std::string long_rows() {
   std::string text =
-      "\\nO of keys that have equal weights and the value 1.125, with one sum in the tensor cores and with one for "
-      "each 128 keys:\\n\\n";
+      "\\nO of keys with equal weights and the value 1.125, with one sum in the tensor cores and with one per "
+      "128 keys:\\n\\n";
   char line[256];
   std::snprintf(line, sizeof line, "  %9s %12s %12s\\n", "keys", "one sum", "in parts");
   text += line;
@@ -205,13 +205,12 @@ std::string long_rows() {
   return text;
 }
 
-// -> text: {"text": what is printed, "json": …}, as run --stage has it
+// -> text: {"text": what is printed, "json": …}, as run --stage expects it
 void tables(const Arguments& call) {
   workbook::cuda::require_compute(workbook::cuda::compute_capability(), 90, true);
   std::string text =
-      "\\nHow far scores and O are off, against float64 on the same fp16 numbers (root mean square), N = 256, d = 64, "
-      "V "
-      "unit normal:\\n\\n";
+      "\\nErrors of scores and O against float64 on the same fp16 values (root mean square), N = 256, d = 64, "
+      "V unit normal:\\n\\n";
   char line[256];
   std::snprintf(line, sizeof line, "  %-46s %9s %9s %9s %9s %9s\\n", "Q and K", "scores", "bound", "rotated", "O",
                 "rotated");
@@ -224,7 +223,7 @@ void tables(const Arguments& call) {
                   rotated.scores, plain.O, rotated.O);
     text += line;
   };
-  // Unit normal, but for a column that is larger.
+  // Unit normal, except for one larger column.
   const auto with = [&](std::int64_t column, double factor) {
     return [=, &random](std::int64_t c) { return random.normal() * (c == column ? factor : 1); };
   };

@@ -1,4 +1,4 @@
-// Chapter 12: the kernels that round to e4m3, and the one that multiplies, phase by phase and whole.
+// Chapter 12: the kernels that round to e4m3 and the kernel that multiplies, phase by phase and as a whole.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,9 +18,9 @@ using namespace workbook::test;
 
 namespace {
 
-/// Built for both head dimensions; and for d = 64 alone.
+/// Tile sizes for both head dimensions, and for d = 64 only.
 const Tiles two{128, 128, 12}, three{192, 128, 16};
-/// With one exponential in four by multiply-adds.
+/// Multiply-adds compute one exponential in four.
 const Tiles by_fma{128, 128, 12, {{"fma", 4}}};
 constexpr std::int64_t rows_of_block = 128;
 
@@ -32,7 +32,7 @@ void scale_block(Tensor<float>& tensor, std::int64_t block, float factor) {
       for (std::int64_t c = 0; c < d; ++c) tensor.values[std::size_t((head * N + row) * d + c)] *= factor;
 }
 
-// ---- What the kernels that round give ----
+// ---- The kernels that round ----
 
 float value_of(std::uint8_t code) {
   const int exponent = code >> 3 & 15, fraction = code & 7;
@@ -47,7 +47,7 @@ struct RoundedTensor {
   std::vector<float> scales;
   worker::Reply reply;
 };
-/// x (1, heads, N, d), numbers of fp16. Where the code under test gives no scale, the test ends.
+/// Rounds x (1, heads, N, d), fp16 values. The test ends if the code under test returns no scale.
 RoundedTensor rounded(const Tensor<float>& x, bool transposed = false, bool rotated = false) {
   const std::int64_t heads = x.sizes[1], N = x.sizes[2], d = x.sizes[3], blocks = tiles_of(N, rows_of_block);
   const std::vector<std::uint16_t> given = to_codes(x.values, float16);
@@ -67,7 +67,7 @@ float largest_of(const Tensor<float>& x, std::int64_t head, std::int64_t block) 
   return largest;
 }
 
-/// Every block's scale, against that of its largest magnitude.
+/// Compares every block's scale with the scale of its largest magnitude.
 void expect_scales(const Tensor<float>& x, const std::vector<float>& scales, const std::string& what) {
   const std::int64_t blocks = tiles_of(x.sizes[2], rows_of_block);
   for (std::int64_t at = 0; at < std::int64_t(scales.size()); ++at) {
@@ -78,7 +78,7 @@ void expect_scales(const Tensor<float>& x, const std::vector<float>& scales, con
            fmt::format("{}: the largest magnitude of block {} of head {} is {}, its scale is {}, expected {}", what,
                        at % blocks, at / blocks, largest, is, expected),
            !power  ? "a scale is a power of two"
-           : small ? "with this scale the largest number does not fit, or not all numbers of the block were looked at"
+           : small ? "with this scale the largest number does not fit, or not all numbers of the block were compared"
                    : "a smaller power of two would do: bits at the lower end are given away",
            !power  ? "scale-no-power"
            : small ? "scale-too-small"
@@ -90,7 +90,7 @@ void expect_scales(const Tensor<float>& x, const std::vector<float>& scales, con
 
 // ---- 12.1 scales ----
 
-TEST_CASE("a scale is the least power of two that fits", "[12.1]") {
+TEST_CASE("the scale is the smallest power of two that fits", "[12.1]") {
   const float sizes[] = {448, 449, 450, 500, 896, 900, 1, 1.75f, 1.751f, 3, 0x1p-24f, 0x1.cp-14f, 65504, 0};
   Tensor<float> x({1, 1, rows_of_block * std::ssize(sizes), 64});
   for (std::int64_t block = 0; block < std::ssize(sizes); ++block)
@@ -99,7 +99,7 @@ TEST_CASE("a scale is the least power of two that fits", "[12.1]") {
   expect_scales(x, rounded(x).scales, "one number, of either sign, in a block of zeros");
 }
 
-TEST_CASE("every element of a block counts", "[12.1]") {
+TEST_CASE("every element of a block can set its scale", "[12.1]") {
   for (const std::int64_t d : head_dims()) {
     Tensor<float> x({1, 1, 16 * rows_of_block, d}, 1.0f);
     for (std::int64_t block = 0; block < 16; ++block)
@@ -128,33 +128,33 @@ TEST_CASE("a block ends with the last row of its head", "[12.1]") {
 
 // ---- 12.2 the order of keys ----
 
-std::int64_t key_at(std::int64_t place) {
-  return place / 16 * 16 + place / 2 % 2 * 8 + place / 4 % 4 * 2 + place % 2;
+std::int64_t key_at(std::int64_t k) {
+  return k / 16 * 16 + k / 2 % 2 * 8 + k / 4 % 4 * 2 + k % 2;
 }
 
-TEST_CASE("each place has the key that its lane holds", "[12.2]") {
+TEST_CASE("each k has a key that its lane holds", "[12.2]") {
   worker::Call request("key_order");
   request.output<std::int32_t>("keys", std::size_t(rows_of_block));
   const std::vector<std::int32_t> keys = call(request).output<std::int32_t>("keys");
   const auto all = [&](const auto& key) {
-    for (std::int64_t place = 0; place < rows_of_block; ++place)
-      if (keys[std::size_t(place)] != key(place)) return false;
+    for (std::int64_t k = 0; k < rows_of_block; ++k)
+      if (keys[std::size_t(k)] != key(k)) return false;
     return true;
   };
   if (all(key_at)) return expect(true, "");
-  const bool same = all([](std::int64_t place) { return place; });
-  const bool inverse = all([](std::int64_t place) {
+  const bool same = all([](std::int64_t k) { return k; });
+  const bool inverse = all([](std::int64_t k) {
     std::int64_t key = 0;
-    while (key_at(key) != place) ++key;
+    while (key_at(key) != k) ++key;
     return key;
   });
-  std::int64_t place = 0;
-  while (keys[std::size_t(place)] == key_at(place)) ++place;
+  std::int64_t k = 0;
+  while (keys[std::size_t(k)] == key_at(k)) ++k;
   expect(false,
-         fmt::format("at place {} lies key {}: thread {} of a quad holds place {} of A, and of its keys that is {}",
-                     place, keys[std::size_t(place)], place / 4 % 4, place, key_at(place)),
-         same      ? "the keys stay in their order: then a lane's four neighbours are not keys that it holds"
-         : inverse ? "this is the place of a key, not the key at a place"
+         fmt::format("k = {} has key {}: lane {} of a quad holds k = {} of A, and of its keys that is {}", k,
+                     keys[std::size_t(k)], k / 4 % 4, k, key_at(k)),
+         same      ? "the keys stay in their order: then a lane's four adjacent k are not keys that it holds"
+         : inverse ? "this is the k of a key, not the key at a k"
                    : "",
          same      ? "keys-in-order"
          : inverse ? "keys-inverse"
@@ -167,51 +167,50 @@ TEST_CASE("P reaches the keys that it belongs to", "[12.2]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("rows of P do not change places", "[12.2]") {
-  // V is 1 in the first columns for even keys alone; queries look at even and at odd keys in turn.
+TEST_CASE("rows of P are not exchanged", "[12.2]") {
+  // V is 1 in the first columns for even keys only. Some queries attend to even keys, the others to odd ones.
   Input given = input("uniform", {1, 1, 1, 64, 128, 64}, 32);
   add_to_scores(
       given, [](std::int64_t i) { return i % 16 < 8 ? 4 : -4; }, [](std::int64_t j) { return j % 2 == 0 ? 1 : -1; });
-  given.name += ", queries 0 to 7 of 16 look at even keys, the others at odd ones";
+  given.name += ", queries 0 to 7 of 16 attend to even keys, the others to odd ones";
   expect_right(given, two);
 }
 
 // ---- 12.3 V transposed ----
 
-TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
+TEST_CASE("V is transposed, its keys in the order of P", "[12.3]") {
   for (const std::int64_t d : head_dims()) {
     const std::int64_t heads = 2, N = 200, keys = 256;
     const Tensor<float> x = half_tensor({1, heads, N, d}, 6), expected = rounded_in_blocks(x);
     const RoundedTensor got = rounded(x, true);
-    const auto wanted_at = [&](std::int64_t head, std::int64_t c, std::int64_t place) {
-      const std::int64_t key = place / 128 * 128 + key_at(place % 128);
+    const auto wanted_at = [&](std::int64_t head, std::int64_t c, std::int64_t k) {
+      const std::int64_t key = k / 128 * 128 + key_at(k % 128);
       return key < N ? expected(0, head, key, c) : 0;
     };
-    const auto is_at = [&](std::int64_t head, std::int64_t c, std::int64_t place) {
-      return value_of(got.codes[std::size_t((head * d + c) * keys + place)]) *
-             got.scales[std::size_t(head * 2 + place / 128)];
+    const auto is_at = [&](std::int64_t head, std::int64_t c, std::int64_t k) {
+      return value_of(got.codes[std::size_t((head * d + c) * keys + k)]) * got.scales[std::size_t(head * 2 + k / 128)];
     };
-    // Whether each word of a column is the one that lies in its place in shared memory, or goes there.
+    // Whether the words of a column are permuted as by one application of the swizzle.
     const auto swizzled_once = [&](std::int64_t head, std::int64_t c) {
-      for (std::int64_t place = 0; place < keys; ++place) {
-        const std::int64_t word = place / 4 ^ c / 8 * (256 / d) % 32;
-        if (is_at(head, c, place) != wanted_at(head, c, 4 * word + place % 4)) return false;
+      for (std::int64_t k = 0; k < keys; ++k) {
+        const std::int64_t word = k / 4 ^ c / 8 * (256 / d) % 32;
+        if (is_at(head, c, k) != wanted_at(head, c, 4 * word + k % 4)) return false;
       }
       return true;
     };
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t c = 0; c < d; ++c) {
-        for (std::int64_t place = 0; place < keys; ++place) {
-          const std::int64_t key = place / 128 * 128 + key_at(place % 128);
-          const float wanted = wanted_at(head, c, place), is = is_at(head, c, place);
+        for (std::int64_t k = 0; k < keys; ++k) {
+          const std::int64_t key = k / 128 * 128 + key_at(k % 128);
+          const float wanted = wanted_at(head, c, k), is = is_at(head, c, k);
           if (is == wanted) continue;
-          const float in_order = place < N ? expected(0, head, place, c) : 0;
+          const float in_order = k < N ? expected(0, head, k, c) : 0;
           const bool once = swizzled_once(head, c), own_order = !once && is == in_order;
           expect(false,
-                 fmt::format("d={}, head {}, column {}, place {}: {}, expected {}, V's key {}{}", d, head, c, place, is,
+                 fmt::format("d={}, head {}, column {}, index {}: {}, expected {}, V's key {}{}", d, head, c, k, is,
                              wanted, key, key < N ? "" : ", which does not exist"),
-                 once        ? "V's words go through shared memory swizzled on one side alone: place() says where a "
-                               "word lies, to whoever stores it and to whoever reads it"
+                 once ? "V's words are swizzled only where they are written to shared memory, or only where they are "
+                        "read: both index with swizzled()"
                  : own_order ? "the keys are in their own order"
                              : "",
                  once        ? "words-swizzled-once"
@@ -225,7 +224,7 @@ TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("words lie in different banks", "[12.3]") {
+TEST_CASE("words are stored without bank conflicts", "[12.3]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const worker::Reply reply = rounded(half_tensor({1, 1, 128, d}, 7), true).reply;
@@ -240,7 +239,7 @@ TEST_CASE("words lie in different banks", "[12.3]") {
 
 // ---- 12.4 S and its scales ----
 
-TEST_CASE("every 32 columns of Q and K count", "[12.4]") {
+TEST_CASE("S sums over every 32 columns of Q and K", "[12.4]") {
   expect_every_column(32);
 }
 
@@ -276,7 +275,7 @@ TEST_CASE("the LSE is a natural logarithm over all keys", "[12.5]") {
     expect_lse(input(kind, {1, 1, 1, 70, 200, 64}, 40), two);
 }
 
-/// The last key has the score 0, all others that of `low`; V is 0 for the one and 1 for the others.
+/// The last key has the score 0 and V = 0; all others have the score `low` and V = 1.
 Input one_above(float low, std::int64_t Nk) {
   Input given = input("uniform", {1, 1, 1, 64, Nk, 64}, 41);
   add_to_scores(
@@ -287,9 +286,9 @@ Input one_above(float low, std::int64_t Nk) {
   return given;
 }
 
-TEST_CASE("P keeps its digits down to 2^-14", "[12.5]") {
-  // P of the many is 2^-11: without the offset it would be 0, and so would O. (Its sum is of equal numbers, whose
-  // errors are equal: the scores are such that P is a power of two.)
+TEST_CASE("P keeps its precision down to 2^-14", "[12.5]") {
+  // P of most keys is 2^-11: without the offset it would be 0, and so would O. The scores are chosen so that P is a
+  // power of two, because equal terms have equal rounding errors.
   const Input given = one_above(-11 * float(judge::ln_2), 300);
   const AttentionResult result = attention(given.problem, two.numbers());
   const Problem problem = in_element(given.problem);
@@ -309,8 +308,8 @@ TEST_CASE("the maximum may grow from tile to tile", "[12.5]") {
 }
 
 TEST_CASE("a row may see its first key in a later tile, far below 0", "[12.5]") {
-  // The last tile comes first, and queries 0 to 63 see none of its keys. Its scores are about -24, those of the other
-  // -20: exp2 of them with the offset is 0 in e4m3.
+  // The last tile is processed first, and queries 0 to 63 see none of its keys. Its scores are about -24, the other
+  // tile's about -20: exp2 of them with the offset is 0 in e4m3.
   for (const std::int64_t d : head_dims()) {
     Input below = input("value mean", {1, 1, 1, 128, 192, d}, 47, true);
     for (float& q : below.problem.Q.values) q = 1 + q / 4;
@@ -335,7 +334,7 @@ TEST_CASE("rows without keys give zero and -inf, never NaN", "[12.5]") {
 
 // ---- 12.6 parts of O, in units of V's scale ----
 
-TEST_CASE("a part is added to nothing, and to O", "[12.6]") {
+TEST_CASE("a part starts from zero and is added to O", "[12.6]") {
   for (const std::int64_t d : head_dims()) {
     expect_right(input("normal", {1, 1, 1, 64, 300, d}, 50), two);
     expect_right(with_rows_apart(input("rising maximum", {1, 1, 1, 64, 300, d}, 52)), two);
@@ -372,7 +371,7 @@ TEST_CASE("overlapped, it agrees with the oracle", "[12.7]") {
 }
 
 TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
-  // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
+  // The simulator reports registers and tiles that are accessed too early, whatever the values are.
   for (const int lane_seed : {0, 1, 2}) {
     expect_right(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, {}, lane_seed);
     expect_right(input("normal", {1, 1, 1, 140, 300, 64}, 64), three, {}, lane_seed);
@@ -414,13 +413,13 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
 
 // ---- 12.8 a rotation ----
 
-bool turns_sign(std::int64_t column) {
+bool flips_sign(std::int64_t column) {
   const std::uint64_t signs = column < 64 ? 0xb5c0fbcfec4d3b2f : 0x59f111f1923f82a4;
   return signs >> column % 64 & 1;
 }
-/// Every row times its signs and Hadamard's matrix, in float64. `steps`: how many of the log2 d there are.
-/// From the distance `turned` on the difference has the wrong sign. Below `in_place` it is taken of the sum that stands
-/// where the first number did.
+/// Every row times its signs and the Hadamard matrix, in float64. `steps`: the number of butterfly steps, up to log2 d.
+/// From the distance `turned` on, the difference has the wrong sign. Below `in_place`, the difference uses the sum that
+/// has replaced the first operand.
 Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, std::int64_t steps = 7,
                                std::int64_t turned = 128, std::int64_t in_place = 1) {
   const std::int64_t d = x.sizes[3];
@@ -428,7 +427,7 @@ Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, s
   for (std::size_t row = 0; row < result.values.size(); row += std::size_t(d)) {
     double* const y = &result.values[row];
     for (std::int64_t c = 0; c < d; ++c)
-      if (with_signs && turns_sign(c)) y[c] = -y[c];
+      if (with_signs && flips_sign(c)) y[c] = -y[c];
     for (std::int64_t distance = 1; distance < d && steps >= 0; distance *= 2) {
       if (distance >= std::int64_t(1) << steps) break;
       for (std::int64_t c = 0; c < d; ++c) {
@@ -455,10 +454,10 @@ TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
              "another row has a part in a rotated row: the steps between lanes go beyond the d / 8 lanes of a row",
              "rows-rotated-together");
     Tensor<float> x = half_tensor({1, 1, N, d}, 70);
-    for (std::int64_t row = 0; row < 8; ++row)  // one column at a time: column 9 · row is spread over all
+    for (std::int64_t row = 0; row < 8; ++row)  // one column per row: column 9 · row is spread over all
       for (std::int64_t c = 0; c < d; ++c) x(0, 0, row, c) = c == 9 * row % d ? 1 : 0;
     const RoundedTensor got = rounded(x, false, true);
-    const auto off = [&](const Tensor<double>& expected) {  // the first that is off by more than rounding
+    const auto off = [&](const Tensor<double>& expected) {  // the first element that is off by more than rounding
       for (std::size_t at = 0; at < got.codes.size(); ++at) {
         const double is = double(value_of(got.codes[at])) * got.scales[0];
         const double allowed = std::max(0x1p-4 * std::abs(expected.values[at]), 0x1p-10 * got.scales[0]) + 1e-4;
@@ -491,7 +490,7 @@ TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
   }
 }
 
-/// O in fp16 arithmetic is taken to be exact here: its oracle.
+/// The root mean square error of O against the oracle.
 double rms_error(const AttentionResult& got, const Forward& oracle) {
   double squares = 0;
   for (std::size_t at = 0; at < got.O.values.size(); ++at)
@@ -503,7 +502,7 @@ AttentionResult with_rotation(const Problem& problem, bool rotate) {
   if (rotate) numbers["rotate"] = 1;
   return attention(problem, numbers);
 }
-/// How far scores are from those of Q and K in fp16. With one key the LSE is that key's score.
+/// The error of scores against those of Q and K in fp16. With one key the LSE is that key's score.
 struct ScoreError {
   double rms, bound;  ///< the lesson's bound: scale · u · √(2/3) · ‖q∘k‖, u = 1/16
 };
@@ -530,26 +529,25 @@ Problem with_outliers(std::int64_t d, float factor, std::uint64_t seed) {
   return rounded_to(problem, float16);
 }
 
-TEST_CASE("a rotation changes no score but by rounding", "[12.8]") {
+TEST_CASE("a rotation changes scores only by rounding", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
     const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, float16);
     const double error = rms_error(with_rotation(problem, true), forward_oracle(problem));
-    expect(
-        error < 0.02,
-        fmt::format("with rotate = 1, O is off by {} (root mean square) from that of the same Q, K and V in "
-                    "float64, d={}: rounding makes less than 0.02",
-                    error, d),
-        "the product of two rows that are rotated alike is not d times what it was: the rotation is not orthogonal, or "
-        "the d is not divided out",
-        "not-orthogonal");
+    expect(error < 0.02,
+           fmt::format("with rotate = 1, O is off by {} (root mean square) from that of the same Q, K and V in "
+                       "float64, d={}: rounding makes less than 0.02",
+                       error, d),
+           "the dot product of two rotated rows is not d times what it was: the rotation is not orthogonal, or "
+           "the d is not divided out",
+           "not-orthogonal");
   }
 }
 
-TEST_CASE("rotated, an outlier costs less", "[12.8]") {
+TEST_CASE("a rotation reduces the error of an outlier", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
     const Problem problem = with_outliers(d, 8, 72);
     const double plain = score_error(problem, false).rms, rotated = score_error(problem, true).rms;
-    // Far more than without a rotation is another mistake.
+    // An error far above the one without a rotation is another mistake.
     const bool no_gain = rotated < 1.5 * plain;
     expect(rotated < 0.5 * plain,
            fmt::format("one column of Q and K is 8 times as large: scores are off by {} without and by {} with a "
@@ -568,7 +566,7 @@ std::vector<float> exponentials(const std::vector<float>& x) {
   return call(request).output<float>("y");
 }
 
-/// 2^x as exp2_by_fma computes it, with another n or other coefficients.
+/// 2^x as exp2_by_fma computes it, with another n or the coefficients in reverse.
 double by_polynomial(double x, double (*n_of)(double), bool turned = false, double sign = 1,
                      double (*n_of_f)(double) = nullptr) {
   constexpr double c[] = {0.99999926, 0.69312181, 0.24024745, 0.055917869, 0.0095701026};
@@ -578,7 +576,7 @@ double by_polynomial(double x, double (*n_of)(double), bool turned = false, doub
   return sum * std::exp2(n);
 }
 
-TEST_CASE("exp2 by multiply-adds is right to 2^-18", "[12.9]") {
+TEST_CASE("exp2 by multiply-adds is accurate to 2^-18", "[12.9]") {
   std::vector<float> x;
   for (int i = -125 * 16; i <= 125 * 16; ++i) x.push_back(float(i) / 16 + 0.003f);
   const std::vector<float> y = exponentials(x);
@@ -616,10 +614,10 @@ TEST_CASE("exp2 by multiply-adds is right to 2^-18", "[12.9]") {
          cause, id);
 }
 
-TEST_CASE("below -126, and for NaN, exp2 by multiply-adds does no harm", "[12.9]") {
+TEST_CASE("exp2 by multiply-adds handles NaN and x below -126", "[12.9]") {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> x = {-125.5f, -127, -130.5f, -1000, -1e10f, -infinity}, y = exponentials(x);
-  // Where it is wrong above, too, this says nothing of what happens below.
+  // If x above -126 is wrong too, this cause does not apply.
   const bool right_above = std::abs(y[0] / std::exp2(-125.5) - 1) <= 0x1p-18;
   for (std::size_t i = 1; i < x.size(); ++i)
     expect(y[i] >= 0 && y[i] <= 0x1.001p-126f, fmt::format("2^{} is {}, expected what 2^-126 is, or less", x[i], y[i]),
@@ -658,12 +656,12 @@ TEST_CASE("fp8 agrees with the oracle", "[whole]") {
 
 const Claims of_the_whole = {
     {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
-    {"[whole]", "the answer does not depend on Br or the number of warps", [] { expect_tiles_do_not_matter(); }},
+    {"[whole]", "the result does not depend on Br or the number of warps", [] { expect_tiles_do_not_matter(); }},
 };
 
-TEST_CASE("a long row keeps what it adds up", "[whole]") {
-  // Every key has the same weight and the value 1.125. P is 256 and V's code 288: a sum of the tensor cores over more
-  // than 1820 keys would lose the last digit of each product.
+TEST_CASE("O of a long row keeps its precision", "[whole]") {
+  // Every key has the same weight and the value 1.125. P is 256 and V's code 288: a tensor-core sum over more than 1820
+  // keys would truncate the last bit of each term.
   const std::int64_t Nk = 4096;
   Input given = input("uniform", {1, 1, 1, 64, Nk, 64}, 93);
   std::fill(given.problem.Q.values.begin(), given.problem.Q.values.end(), 0.0f);
@@ -676,19 +674,19 @@ TEST_CASE("a long row keeps what it adds up", "[whole]") {
 }
 
 TEST_CASE("future positions have zero influence", "[whole]") {
-  // A future key changes the scale of its own block of K and V, so the queries here see no key of its block.
+  // A future key changes the scale of its block of K and V, so the queries here see no key of its block.
   expect_no_influence_from_the_future(input("value mean", {1, 1, 1, 256, 256, 64}, 154, true).problem, 127,
                                       two.numbers());
 }
 
 const Claims of_the_whole_2 = {
-    {"[whole]", "a block's answer depends on no other block of Q", [] { expect_rows_independent(rows_of_block); }},
+    {"[whole]", "the result of a block of Q depends on no other block", [] { expect_rows_independent(rows_of_block); }},
     {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
     {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "20 orders give one answer", [] { expect_repeatable(20, /*in_other_orders=*/true); }},
+    {"[whole]", "20 runs in different orders give one result", [] { expect_repeatable(20, /*in_other_orders=*/true); }},
 };
 
-TEST_CASE("codes are read by TMA alone, half as many bytes as fp16", "[whole]") {
+TEST_CASE("TMA loads the codes, half as many bytes as fp16", "[whole]") {
   require_counters();
   const std::int64_t Nq = 200, Nk = 300, d = 64;
   const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 160).problem, two.numbers()).reply;
@@ -705,7 +703,7 @@ TEST_CASE("codes are read by TMA alone, half as many bytes as fp16", "[whole]") 
   expect_bytes("lse.store_bytes", Nq * 4, "the LSE is written once");
 }
 
-TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
+TEST_CASE("score errors stay within the lesson's bound", "[whole]") {
   for (const std::int64_t d : head_dims()) {
     for (const float factor : {1.0f, 8.0f}) {
       const ScoreError error = score_error(with_outliers(d, factor, 161), false);
@@ -718,7 +716,7 @@ TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
   }
 }
 
-TEST_CASE("fp8 is off by a few hundredths of what fp16 gives, rotated or not", "[whole]") {
+TEST_CASE("O is off by a few hundredths of its size, rotated or not", "[whole]") {
   for (const std::int64_t d : head_dims()) {
     const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, float16);
     const Forward oracle = forward_oracle(problem);

@@ -61,8 +61,8 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   // Block numbers, rounded down to whole groups of heads: no larger than blockIdx.x. And the first query of a tile,
   // less than Nq, which TMA's coordinates have as an int.
   if (file == "12_fp8/phases.hpp")
-    return {"blockIdx.x / (heads_at_once*call.q_tiles) * heads_at_once", "first_head * call.q_tiles",
-            "(call.q_tiles-1-number/heads) * T::Br"};
+    return {"blockIdx.x / (heads_per_group*call.q_tiles) * heads_per_group", "first_head * call.q_tiles",
+            "(call.q_tiles-1-index_in_group/heads) * T::Br"};
   // The query behind the last one of a Q tile: less than Nq + Br.
   if (file == "15_which_pairs/which_pairs_backward.cu") return {"(n+1) * T::Br"};
   // The rows of the heads that are packed: no memory holds 2^31 of them.
