@@ -1,5 +1,5 @@
-// Chapter 16, backward, given: what a thread block keeps in shared memory, and the phases for one Q tile. Chapter 9
-// builds them. What is new: where a block is partial, form_operands asks each pair.
+// Chapter 16, backward, given: the shared memory of a thread block, and the phases for one Q tile. Chapter 9 builds
+// them. What changes: in a partial block, form_operands evaluates the predicate for each pair.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2.
 #pragma once
@@ -15,13 +15,13 @@ namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; any_pair_backward_bf16.cu compiles the kernels again, with bf16
 
-/// What a lane holds of a left operand (16, 16), or of 16 columns of a right one.
+/// A lane's registers of an operand A (16, 16), or of an operand B (16, 16).
 using Operand = Fragment<Element, 4>;
-/// A result (scores.hpp), rounded: what the next product takes of it.
+/// A Result (scores.hpp), rounded to the operands of the next matmul.
 template <int parts>
 using Operands = Operand[2][parts / 2];
 
-/// 16 columns of C, from column 16·j on, += A B: A (32, 16) as two row tiles, B (16, 16).
+/// C += A B for 16 columns of C, from column 16·j on: A (32, 16) as two row tiles, B (16, 16).
 template <int parts>
 __device__ __forceinline__ void multiply_16(Result<parts>& C, int j, const Operand& upper, const Operand& lower,
                                             const Operand& B) {
@@ -39,43 +39,43 @@ __device__ __forceinline__ void clear(Result<parts>& C) {
     for (Part& part : C[i]) part.fill(0);
 }
 
-/// How a thread block divides its work. It has a K/V tile of Bc keys, past which Q tiles of Br queries go. 32
-/// keys belong to a team: one warp, or two where one warp's registers cannot hold dK and dV of 32 keys. A warp
-/// accumulates `columns` columns of them, at most 64. It forms P and dS of half of a Q tile at a time, `queries`
-/// queries, which are `parts` parts of eight.
+/// How a thread block divides its work. It keeps one K/V tile of Bc keys and loops over Q tiles of Br queries. A team
+/// has 32 keys: one warp, or two if one warp's registers cannot hold dK and dV of 32 keys. A warp accumulates `columns`
+/// of their columns, at most 64. It computes P and dS of half of a Q tile at a time: `queries` queries, `parts` parts
+/// of eight.
 template <int d_, int Bc_, int Br_, int warps_>
 struct Plan {
   static constexpr int d = d_, Bc = Bc_, Br = Br_, warps = warps_, threads = 32 * warps;
   static constexpr int team = 32 * warps / Bc, columns = d / team, queries = Br / 2, parts = queries / 8;
-  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a Q tile's dQ
+  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp computes 32 rows of a Q tile's dQ
 };
 
-/// What a thread block keeps in shared memory. There are two places for what belongs to a Q tile. P is kept for the
-/// other warp of a team; a team of one needs none.
+/// The shared memory of a thread block. All data of a Q tile has two buffers. P is stored for the other warp of a team;
+/// a team of one warp needs no P.
 template <class T>
 struct GradientShared {
   Element K[T::Bc][T::d], V[T::Bc][T::d];
   Element Q[2][T::Br][T::d], dO[2][T::Br][T::d];
   Element P[T::team == 1 ? 1 : T::Bc][T::Br], dS[2][T::Bc][T::Br];  // Pᵀ and dSᵀ: a row is a key
-  float2 rows[2][T::Br];
+  float2 row_stats[2][T::Br];
   int ticket;
-  SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, rows, ticket);
+  SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, row_stats, ticket);
 };
 
-/// Starts to copy a Q tile, `queries` queries if it is the last one: of Q and dO (Br, d) each, and what its queries
-/// bring. All three pointers are at its first row.
+/// Starts to copy a Q tile into a buffer: Q and dO, (Br, d) each, and its row statistics. All three pointers are at its
+/// first row. `queries` queries exist from there on.
 template <class T>
-__device__ __forceinline__ void load_q_tile(GradientShared<T>& smem, int place, const Element* __restrict__ Q,
-                                               const Element* __restrict__ dO, const float2* __restrict__ rows,
-                                               int queries) {
-  load_tile<T::threads>(smem.Q[place], Q, queries, threadIdx.x);
-  load_tile<T::threads>(smem.dO[place], dO, queries, threadIdx.x);
-  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole Q tiles
-  if (query < T::Br) cp_async_16(&smem.rows[place][query], rows + query);
+__device__ __forceinline__ void load_q_tile(GradientShared<T>& smem, int buffer, const Element* __restrict__ Q,
+                                            const Element* __restrict__ dO, const float2* __restrict__ row_stats,
+                                            int queries) {
+  load_tile<T::threads>(smem.Q[buffer], Q, queries, threadIdx.x);
+  load_tile<T::threads>(smem.dO[buffer], dO, queries, threadIdx.x);
+  const int query = 2 * threadIdx.x;  // 16 bytes: two queries; row_stats is padded to whole Q tiles
+  if (query < T::Br) cp_async_16(&smem.row_stats[buffer][query], row_stats + query);
 }
 
-/// C = A Bᵀ of 32 rows of tile A and 8·parts rows of tile B: (32, d), (8·parts, d) -> (32, 8·parts). A row of B becomes
-/// a column of C.
+/// C = A Bᵀ for 32 rows of tile A and 8·parts rows of tile B: (32, d), (8·parts, d) -> (32, 8·parts). A row of tile B
+/// gives a column of C.
 template <int parts, int A_rows, int B_rows, int d>
 __device__ __forceinline__ void multiply_transposed(Result<parts>& C, Element (&A)[A_rows][d], int A_row,
                                                     Element (&B)[B_rows][d], int B_row) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void multiply_transposed(Result<parts>& C, Element (&
   }
 }
 
-/// Pᵀ and dSᵀ are left operands where they are.
+/// Pᵀ and dSᵀ become operands A in the same lanes.
 template <int parts>
 __device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Result<parts>& C) {
 #pragma unroll
@@ -100,7 +100,7 @@ __device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Resu
 #pragma unroll
     for (int k = 0; k < parts / 2; ++k) A[i][k] = as_A<Element>(C[i][2 * k], C[i][2 * k + 1]);
 }
-/// C += A B: (32, 8·parts), (8·parts, 8·n) -> (32, 8·n), where B is the tile from this row and column on.
+/// C += A B: (32, 8·parts), (8·parts, 8·n) -> (32, 8·n), where B is the tile from `row` and `column` on.
 template <int parts, int n, int rows, int columns>
 __device__ __forceinline__ void accumulate(Part (&C)[2][n], const Operands<parts>& A, Element (&B)[rows][columns],
                                            int row, int column) {
@@ -114,8 +114,8 @@ __device__ __forceinline__ void accumulate(Part (&C)[2][n], const Operands<parts
     }
 }
 
-/// What others need of a warp's Pᵀ and dSᵀ goes to shared memory, a row for each key, from this row and column on, and
-/// comes back as it was.
+/// Stores a warp's Pᵀ or dSᵀ for other warps in a tile with one row per key, from `row` and `column` on; and loads it
+/// back into the same registers.
 template <int parts, int rows, int columns>
 __device__ __forceinline__ void store_operands(Element (&tile)[rows][columns], int row, int column,
                                                const Operands<parts>& A) {
@@ -134,40 +134,40 @@ __device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile
     for (int k = 0; k < parts / 2; ++k) load_A(A[i][k], tile, row + 16 * i, column + 16 * k);
 }
 
-/// P and dS of this warp's keys, from `own` on, and of the queries from q on of the Q tile in this place, as
-/// operands. The first of these keys and queries are numbers first_key and first_query. dSᵀ is stored for dQ, Pᵀ for
-/// the other warp of a team.
-template <class T, class Predicate>
+/// Computes P and dS as operands, for the 32 keys of this warp from warp_key on and the `queries` queries from q on of
+/// the Q tile in `buffer`. In their head, these keys and queries start at first_key and first_query. Stores dSᵀ for dQ,
+/// and Pᵀ for the team's other warp.
+template <class T, class MaskMod>
 __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
-                                              int place, int own, int q, float scale_log2,
-                                              const Pairs<Predicate>& pairs, bool partial, int first_key,
+                                              int buffer, int warp_key, int q, float scale_log2,
+                                              const PairMask<MaskMod>& mask, bool partial, int first_key,
                                               int first_query) {
-  Result<T::parts> S_own, dP_own;
-  multiply_transposed<T::parts>(S_own, smem.K, own, smem.Q[place], q);    // Sᵀ = K Qᵀ, (32, queries)
-  multiply_transposed<T::parts>(dP_own, smem.V, own, smem.dO[place], q);  // dPᵀ = V dOᵀ, (32, queries)
-  // Queries that do not exist need no mask: with their LSE of +inf P is 0.
+  Result<T::parts> S, dP;
+  multiply_transposed<T::parts>(S, smem.K, warp_key, smem.Q[buffer], q);    // Sᵀ = K Qᵀ, (32, queries)
+  multiply_transposed<T::parts>(dP, smem.V, warp_key, smem.dO[buffer], q);  // dPᵀ = V dOᵀ, (32, queries)
+  // Queries past the end need no mask: their LSE is +inf, so P is 0.
   if (partial) {
     workbook::cuda::note("masked tile", first_query / T::Br);
-    form_P_and_dS<true, T::parts>(S_own, dP_own, smem.rows[place] + q, scale_log2, pairs, first_key, first_query);
+    form_P_and_dS<true, T::parts>(S, dP, smem.row_stats[buffer] + q, scale_log2, mask, first_key, first_query);
   } else {
-    form_P_and_dS<false, T::parts>(S_own, dP_own, smem.rows[place] + q, scale_log2, pairs, first_key, first_query);
+    form_P_and_dS<false, T::parts>(S, dP, smem.row_stats[buffer] + q, scale_log2, mask, first_key, first_query);
   }
-  round_to_operands<T::parts>(P, S_own);
-  round_to_operands<T::parts>(dS, dP_own);
-  store_operands<T::parts>(smem.dS[place], own, q, dS);
-  if constexpr (T::team == 2) store_operands<T::parts>(smem.P, own, q, P);
+  round_to_operands<T::parts>(P, S);
+  round_to_operands<T::parts>(dS, dP);
+  store_operands<T::parts>(smem.dS[buffer], warp_key, q, dS);
+  if constexpr (T::team == 2) store_operands<T::parts>(smem.P, warp_key, q, P);
 }
 
-/// P and dS of the team's keys and of the queries from q on, which the other warp of the team forms and stores.
+/// Loads P and dS of the team's keys and of the queries from q on, which the team's other warp computes and stores.
 template <class T>
-__device__ __forceinline__ void take_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
-                                              int place, int own, int q) {
-  workbook::cuda::barrier_sync(1 + own / 32, 64);  // the team's two warps have stored P and dS
-  load_operands<T::parts>(P, smem.P, own, q);
-  load_operands<T::parts>(dS, smem.dS[place], own, q);
+__device__ __forceinline__ void load_team_operands(Operands<T::parts>& P, Operands<T::parts>& dS,
+                                                   GradientShared<T>& smem, int buffer, int warp_key, int q) {
+  workbook::cuda::barrier_sync(1 + warp_key / 32, 64);  // the team's two warps have stored P and dS
+  load_operands<T::parts>(P, smem.P, warp_key, q);
+  load_operands<T::parts>(dS, smem.dS[buffer], warp_key, q);
 }
 
-/// C·scale, rounded, to T::columns columns of the first `rows` of 32 rows of a gradient.
+/// Writes C·scale, rounded, to T::columns columns of a gradient: the first `rows` of 32 rows.
 template <class T>
 __device__ __forceinline__ void write_gradient(Element* __restrict__ gradient, const Result<T::columns / 8>& C,
                                                float scale, int rows) {
@@ -176,7 +176,7 @@ __device__ __forceinline__ void write_gradient(Element* __restrict__ gradient, c
   for (int i = 0; i < 2; ++i)
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
-      const auto [row, column] = place_in_D(lane, e);
+      const auto [row, column] = position_in_part(lane, e);
       if (16 * i + row >= rows) continue;
 #pragma unroll
       for (int j = 0; j < T::columns / 8; ++j)

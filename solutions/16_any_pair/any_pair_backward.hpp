@@ -1,8 +1,8 @@
-// Chapter 16, the backward pass: dQ, dK and dV, for every mask.
+// Chapter 16, the backward pass: dQ, dK and dV under any mask predicate.
 //
-// What changes against chapter 9: the transposed lists say which Q tiles of queries see any of the keys of a column
-// block, and only these pass by; P and dS are asked for each pair in partial blocks. By semaphores, a table says when a
-// K/V tile's turn comes in a Q tile.
+// What changes against chapter 9: a K/V tile loops over the Q tiles of its transposed lists, which are those with an
+// unmasked pair; in partial blocks P and dS are masked pair by pair. In deterministic mode, a table holds the turn of
+// each K/V tile in each Q tile. What it costs: the launches that classify and list the blocks, as in the forward pass.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; Dong et al. 2024 (FlexAttention), section 3.
 // Test it: ./workbook test 16
@@ -17,18 +17,18 @@ namespace ch16 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The keys of a K/V tile, the queries of a Q tile, and the warps of a thread block that there are kernels for,
-/// as in chapter 9: the first for d = 64, the next two for d = 128. The last is as small as can be, for tests.
+/// Bc, Br and the number of warps that kernels are built for, as in chapter 9: the first for d = 64, the second and the
+/// third for d = 128, and the smallest possible one for tests.
 inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
-/// Those that there are kernels with semaphores for, and kernels for bf16.
+/// Those that are also built for the deterministic mode and for bf16.
 inline constexpr GradientTiles built_deterministic[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}};
 
-/// What the kernels need beside the tensors and lists, in device memory. Rows are filled up to a multiple of 64.
+/// More scratch in device memory. The rows of each head are padded to a multiple of 64.
 struct Sums {
-  float2* rows;     ///< padded_rows(): what each query brings, see gradient_sums.hpp
-  float* dQ_sum;    ///< padded_rows()·d: the sums of dQ
-  int* semaphores;  ///< semaphore_count(), or nullptr: the additions come in any order
-  int* turns;       ///< scratch_blocks(): of each block, see semaphore_of(); or nullptr
+  float2* row_stats;  ///< padded_rows(): LSE and D, see gradient_sums.hpp
+  float* dQ_sum;      ///< padded_rows()·d: the sums of dQ
+  int* semaphores;    ///< semaphore_count(), or nullptr: additions in any order
+  int* turns;         ///< scratch_blocks(): dQ_turn() of each block; or nullptr
 };
 inline std::size_t padded_rows(const workbook::Shape& shape) {
   return std::size_t(shape.B * shape.H * ((shape.Nq + 63) / 64 * 64));
@@ -36,17 +36,18 @@ inline std::size_t padded_rows(const workbook::Shape& shape) {
 inline std::size_t dQ_sum_size(const workbook::Shape& shape) {
   return padded_rows(shape) * std::size_t(shape.d);
 }
-/// One for each warp's part of each Q tile, and one before them.
+/// The ticket counter, and one semaphore per warp of each Q tile.
 inline std::size_t semaphore_count(const workbook::Shape& shape) {
   return 1 + padded_rows(shape) / 4;
 }
 
-/// The gradients. d is 64 or 128. Element is half or __nv_bfloat16.
+/// The gradients. dK and dV are sums over the heads of Q that share a head of K and V. d is 64 or 128. Element is half
+/// or __nv_bfloat16. Throws std::invalid_argument for sizes that are not built.
 template <class Element>
 void any_pair_backward(const BackwardCall<Element>& call, const Scratch& scratch, const Sums& sums,
                        const GradientTiles& tiles);
 
-/// Bytes of shared memory that a thread block takes; 0: there is no kernel of these sizes.
+/// Bytes of shared memory per thread block; 0 if no kernel is built for these sizes.
 template <class Element>
 std::size_t backward_shared_bytes(int d, const GradientTiles& tiles);
 

@@ -137,10 +137,10 @@ __device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile
 /// Computes P and dS as operands, for the 32 keys of this warp from warp_key on and the `queries` queries from q on of
 /// the Q tile in `buffer`. In their head, these keys and queries start at first_key and first_query. Stores dSᵀ for dQ,
 /// and Pᵀ for the team's other warp.
-template <class T, class Predicate>
+template <class T, class MaskMod>
 __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
                                               int buffer, int warp_key, int q, float scale_log2,
-                                              const Pairs<Predicate>& pairs, bool partial, int first_key,
+                                              const PairMask<MaskMod>& mask, bool partial, int first_key,
                                               int first_query) {
   Result<T::parts> S, dP;
   multiply_transposed<T::parts>(S, smem.K, warp_key, smem.Q[buffer], q);    // Sᵀ = K Qᵀ, (32, queries)
@@ -148,9 +148,9 @@ __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T:
   // Queries past the end need no mask: their LSE is +inf, so P is 0.
   if (partial) {
     workbook::cuda::note("masked tile", first_query / T::Br);
-    form_P_and_dS<true, T::parts>(S, dP, smem.row_stats[buffer] + q, scale_log2, pairs, first_key, first_query);
+    form_P_and_dS<true, T::parts>(S, dP, smem.row_stats[buffer] + q, scale_log2, mask, first_key, first_query);
   } else {
-    form_P_and_dS<false, T::parts>(S, dP, smem.row_stats[buffer] + q, scale_log2, pairs, first_key, first_query);
+    form_P_and_dS<false, T::parts>(S, dP, smem.row_stats[buffer] + q, scale_log2, mask, first_key, first_query);
   }
   round_to_operands<T::parts>(P, S);
   round_to_operands<T::parts>(dS, dP);

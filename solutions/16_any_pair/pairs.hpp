@@ -1,9 +1,9 @@
-// Chapter 16: which pairs of a query and a key count, as any function of the two. A predicate is a type, so that the
-// compiler puts it where pairs are asked, as FlexAttention's mask_mod is. It has
+// Chapter 16: mask predicates (the mask_mod of FlexAttention), any function of a query and a key. A predicate is a
+// type, so that the compiler inlines it where a pair is tested. It has
 //
-//   predicate(at, key)     whether the query that stands at key `at` sees this key
+//   mask_mod(diagonal, key)   whether the query with this diagonal attends to the key
 //
-// Query i stands at key i + (Nk - Nq), the diagonal, as in chapter 15; with Nq > Nk that may be negative.
+// Query i is aligned with key i + (Nk - Nq), its diagonal, as in chapter 15. With Nq > Nk the diagonal may be negative.
 //
 // Source: Dong et al. 2024 (FlexAttention), section 3; Raffel et al. 2020 (T5), section 3.2.1, for the prefix; Child et
 // al. 2019 (Sparse Transformers), section 4.3, for strides.
@@ -15,47 +15,52 @@
 namespace ch16 {
 namespace {
 
-/// Texts that are packed one after the other: a query sees the keys of its own document up to its own place.
+/// Documents, packed one after the other: a query attends to the keys of its own document, up to its diagonal.
 struct Documents {
-  const int* __restrict__ document;  // (Nk): the number of each token's document
+  const int* __restrict__ document;  // (Nk): the index of each token's document
 
-  // TODO(16.1) Whether the query sees the key (1 line). `at` may be negative: ask for no document there.
-  // STUB: __device__ bool operator()(int at, int key) const { WORKBOOK_TODO(16.1); }
+  // TODO(16.1) Whether the query attends to the key. Do not read `document` at a negative diagonal (1 line).
+  // STUB: __device__ bool operator()(int diagonal, int key) const { WORKBOOK_TODO(16.1); }
   // BEGIN 16.1
-  __device__ bool operator()(int at, int key) const { return key <= at && document[at] == document[key]; }
+  __device__ bool operator()(int diagonal, int key) const {
+    return key <= diagonal && document[diagonal] == document[key];
+  }
   // END 16.1
 };
 
-// TODO(16.2) Two more predicates. Prefix: the first `length` keys are seen by all queries, the others up to a query's
-// own place; with a length of 0 that is the causal mask, with all keys no mask. Strided: a query sees the last `width`
-// of the `stride` keys that end at its own place, again the last `width` of the `stride` keys before these, and so on
-// (1 line each).
+// TODO(16.2) Two more predicates (1 line each). Prefix: a query attends to the first `length` keys, and to the keys up
+// to its diagonal. A length of 0 is the causal mask, a length of Nk is no mask. Strided: divide the keys up to the
+// diagonal into groups of `stride` keys, counted back from the diagonal. A query attends to the last `width` keys of
+// each group.
 // STUB: struct Prefix {
 // STUB:   int length;
-// STUB:   __device__ bool operator()(int at, int key) const { WORKBOOK_TODO(16.2); }
+// STUB:   __device__ bool operator()(int diagonal, int key) const { WORKBOOK_TODO(16.2); }
 // STUB: };
 // STUB: struct Strided {
 // STUB:   int width, stride;
-// STUB:   __device__ bool operator()(int at, int key) const { WORKBOOK_TODO(16.2); }
+// STUB:   __device__ bool operator()(int diagonal, int key) const { WORKBOOK_TODO(16.2); }
 // STUB: };
 // BEGIN 16.2
 struct Prefix {
   int length;
-  __device__ bool operator()(int at, int key) const { return key < length || key <= at; }
+  __device__ bool operator()(int diagonal, int key) const { return key < length || key <= diagonal; }
 };
 struct Strided {
   int width, stride;
-  __device__ bool operator()(int at, int key) const { return key <= at && (at - key) % stride < width; }
+  __device__ bool operator()(int diagonal, int key) const {
+    return key <= diagonal && (diagonal - key) % stride < width;
+  }
 };
 // END 16.2
 
-/// A predicate, asked by the numbers of queries and keys. Those that do not exist make no pair.
-template <class Predicate>
-struct Pairs {
-  Predicate predicate;
+/// Whether a pair is unmasked, from the indices of its query and key. A pair whose query or key does not exist is
+/// masked.
+template <class MaskMod>
+struct PairMask {
+  MaskMod mask_mod;
   int Nq, Nk;
   __device__ bool operator()(int query, int key) const {
-    return query < Nq && key < Nk && predicate(query + Nk - Nq, key);
+    return query < Nq && key < Nk && mask_mod(query + Nk - Nq, key);
   }
 };
 

@@ -1,6 +1,6 @@
-// Chapter 16's kernels as stages, given: what they are built for, and how to start them. The first one is the
+// Chapter 16's kernels as stages, given: what they are built for, and how to launch them. The first stage is the
 // chapter's; the second is the same for bf16, and its operation is "forward_bfloat16". The last two are the backward
-// pass, in which the additions to dQ come by semaphores with the number deterministic = 1.
+// pass, which adds to dQ in a fixed order if the number deterministic is 1.
 #include "common/cuda/stage.hpp"
 
 #include "any_pair.hpp"
@@ -59,12 +59,12 @@ BackwardStage<Element> backward_stage_for() {
       .extra = lists(),
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
-            Sums sums{extra.array<float2>("rows"), extra.array<float>("dQ_sum"), nullptr, nullptr};
+            Sums sums{extra.array<float2>("row_stats"), extra.array<float>("dQ_sum"), nullptr, nullptr};
             if (deterministic) sums.semaphores = extra.array<int>("semaphores"), sums.turns = extra.array<int>("turns");
             any_pair_backward(call, lists_in(extra), sums, tiles);
           },
   };
-  stage.extra.push_back(scratch<float2>("rows", padded_rows));
+  stage.extra.push_back(scratch<float2>("row_stats", padded_rows));
   stage.extra.push_back(scratch<float>("dQ_sum", dQ_sum_size));
   if (deterministic) {
     stage.tiles = built_deterministic;

@@ -1,4 +1,4 @@
-// Masks as the tests of chapter 16 ask for them, and blocks that are classed pair by pair.
+// The masks of chapter 16's tests, and blocks that are classified pair by pair.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 
 namespace workbook::test {
 
-/// One of each kind for Nk keys: the documents differ in length, the last is what is left; the prefix ends within a
-/// tile; strides whose runs are shorter than a tile, and such that whole tiles lie in a run and between two.
+/// One mask of each kind for Nk keys. The documents differ in length, and the last has the remaining keys. The prefix
+/// ends within a tile. Two strides: groups shorter than a tile, and groups and gaps that contain whole tiles.
 inline std::vector<Mask> masks_for(std::int64_t Nk) {
   std::vector<std::int64_t> lengths;
   std::int64_t left = Nk;
@@ -28,7 +28,8 @@ inline bool sees(const Mask& mask, const Shape& shape, std::int64_t query, std::
   return query < shape.Nq && key < shape.Nk && mask.sees(shape, query, key);
 }
 
-/// Blocks of Br queries and Bc keys of one head, each by all of its pairs: 0 empty, 1 full, 2 partial.
+/// The classes of the blocks of Br queries and Bc keys of one head, from all of their pairs: 0 empty, 1 full, 2
+/// partial.
 struct ClassedBlocks {
   std::int64_t rows, columns;
   std::vector<std::int32_t> classes;

@@ -1,4 +1,4 @@
-// Chapter 16: masks that are any function of a query and a key, as lists of blocks. The forward pass.
+// Chapter 16: masks from any predicate of a query and a key, as lists of blocks. The forward pass.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,7 +25,7 @@ Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, co
 AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
   return expect_right(masked(kind, shape, seed, mask), small_tiles(shape.d));
 }
-/// For each mask of these kinds, with whole tiles first, and where the diagonal begins at key 0, before and behind it.
+/// Tests each mask of these kinds: with whole tiles, and with the first diagonal at, before and after key 0.
 void expect_kinds(const std::vector<Mask::Kind>& kinds, std::uint64_t seed, std::int64_t d = 64) {
   for (const auto& [Nq, Nk] : {std::pair{64, 96}, {130, 130}, {70, 161}, {161, 70}})
     for (const Mask& mask : masks_for(Nk))
@@ -34,7 +34,7 @@ void expect_kinds(const std::vector<Mask::Kind>& kinds, std::uint64_t seed, std:
           expect_masked(kind, {1, 2, 2, Nq, Nk, d}, ++seed, mask);
 }
 
-// ---- What may be taken for a predicate ----
+// ---- Wrong predicates ----
 
 struct OtherPair {
   const char *id, *sentence;
@@ -79,7 +79,7 @@ const OtherPair other_strides[] = {
      [](N at, N key, const Mask& m, N, N) { return key <= at && (at - key) % m.left < m.right; }},
 };
 
-/// The predicate of each mask of this kind is asked for all pairs.
+/// Evaluates the predicate of each mask of this kind for all pairs.
 void expect_predicate(Mask::Kind kind, std::span<const OtherPair> others) {
   std::vector<bool> fits(others.size(), true);
   std::string wrong;
@@ -123,14 +123,14 @@ void expect_predicate(Mask::Kind kind, std::span<const OtherPair> others) {
 
 // ---- 16.1 and 16.2, predicates ----
 
-TEST_CASE("documents: a query sees its own document up to its own place", "[16.1]") {
+TEST_CASE("documents: a query attends to its own document, up to its diagonal", "[16.1]") {
   expect_predicate(Mask::documents, other_documents);
 }
 TEST_CASE("documents agree with the oracle", "[16.1]") {
   expect_kinds({Mask::documents}, 10);
   expect_every_kind_in_this_part();
 }
-TEST_CASE("prefixes and strides: which pairs count", "[16.2]") {
+TEST_CASE("prefixes and strides: which pairs are unmasked", "[16.2]") {
   expect_predicate(Mask::prefix, other_prefixes);
   expect_predicate(Mask::strided, other_strides);
 }
@@ -145,7 +145,7 @@ namespace {
 const char* const class_names[] = {"empty", "full", "partial"};
 }
 
-TEST_CASE("a block is classed by all of its pairs", "[16.3]") {
+TEST_CASE("a block is classified by all of its pairs", "[16.3]") {
   const auto one_of = [](N query, N key, bool otherwise) {
     return [=](N i, N j) { return i == query && j == key ? !otherwise : otherwise; };
   };
@@ -198,7 +198,7 @@ TEST_CASE("lists hold the blocks of their class, in order", "[16.4]") {
     for (const N step : {1, 3})
       for (const std::int32_t wanted : {1, 2}) {
         std::vector<std::int32_t> classes = some_classes(length * step + 40, std::uint32_t(length)), right;
-        std::fill(classes.begin() + length * step, classes.end(), wanted);  // behind the line
+        std::fill(classes.begin() + length * step, classes.end(), wanted);  // past the end of the line
         for (N n = 0; n < length; ++n)
           if (classes[std::size_t(n * step)] == wanted) right.push_back(std::int32_t(n));
         const auto got =
@@ -224,19 +224,19 @@ TEST_CASE("lists hold the blocks of their class, in order", "[16.4]") {
 
 TEST_CASE("rows and columns of blocks are listed", "[16.5]") {
   for (const auto& [rows, columns] : {std::pair{3, 5}, {5, 3}, {1, 4}, {4, 1}})
-    for (const bool of_columns : {false, true})
-      for (int n = 0; n < (of_columns ? columns : rows); ++n) {
+    for (const bool transposed : {false, true})
+      for (int n = 0; n < (transposed ? columns : rows); ++n) {
         const auto got =
-            numbers_of("line", {{"rows", rows}, {"columns", columns}, {"of_columns", of_columns ? 1 : 0}, {"line", n}},
+            numbers_of("line", {{"rows", rows}, {"columns", columns}, {"transposed", transposed ? 1 : 0}, {"line", n}},
                        some_classes(rows * columns, 1), 3);
-        const std::vector<std::int32_t> right = of_columns ? std::vector<std::int32_t>{n, columns, rows}
+        const std::vector<std::int32_t> right = transposed ? std::vector<std::int32_t>{n, columns, rows}
                                                            : std::vector<std::int32_t>{n * columns, 1, columns};
-        const std::vector<std::int32_t> other = of_columns ? std::vector<std::int32_t>{n * columns, 1, columns}
+        const std::vector<std::int32_t> other = transposed ? std::vector<std::int32_t>{n * columns, 1, columns}
                                                            : std::vector<std::int32_t>{n, columns, rows};
         expect(got == right,
                fmt::format("{} {} of {} x {} blocks is said to begin at place {}, with {} blocks that are {} apart: it "
                            "begins at {}, with {} that are {} apart",
-                           of_columns ? "column" : "row", n, rows, columns, got[0], got[2], got[1], right[0], right[2],
+                           transposed ? "column" : "row", n, rows, columns, got[0], got[2], got[1], right[0], right[2],
                            right[1]),
                got == other
                    ? "rows and columns change places"
@@ -247,17 +247,18 @@ TEST_CASE("rows and columns of blocks are listed", "[16.5]") {
   expect_every_kind_in_this_part();
 }
 
-// ---- 16.6 walks ----
+// ---- 16.6 iterators ----
 
-TEST_CASE("a walk has every block once, the partial ones first", "[16.6]") {
+TEST_CASE("the iterator returns every block once, the partial blocks first", "[16.6]") {
   for (const auto& [partials, fulls] : {std::pair{0, 4}, {2, 3}, {5, 0}, {20, 30}, {33, 64}, {32, 1}}) {
     std::vector<std::int32_t> given;
     for (int n = 0; n < partials + fulls; ++n) given.push_back(7 * n + 3);
-    const auto got = numbers_of("walk", {{"partials", partials}, {"fulls", fulls}}, given, 32 * given.size());
+    const auto got =
+        numbers_of("iterator", {{"partial_count", partials}, {"full_count", fulls}}, given, 32 * given.size());
     for (int n = 0; n < partials + fulls; ++n)
       for (int lane = 0; lane < 32; ++lane) {
         const int is = got[std::size_t(32 * n + lane)], must = given[std::size_t(n)];
-        // What stands behind the full ones, if they are counted on from the partial ones.
+        // The entry that is read if partial_count is not subtracted.
         const int behind = n + partials < partials + fulls ? given[std::size_t(n + partials)] : -1;
         const auto [id, cause] =
             lane > 0 && is != got[std::size_t(32 * n)] ? std::pair{"walk-of-lanes", "lanes have different blocks"}
@@ -270,8 +271,8 @@ TEST_CASE("a walk has every block once, the partial ones first", "[16.6]") {
                             "and all take it from there"}
                 : std::pair{"unknown", ""};
         expect(is == must,
-               fmt::format("lane {} has {} for block {} of a walk of {} partial and {} full ones: it is {}", lane, is,
-                           n, partials, fulls, must),
+               fmt::format("lane {} has {} for block {} of {} partial and {} full blocks: it is {}", lane, is, n,
+                           partials, fulls, must),
                cause, id);
       }
   }
@@ -279,7 +280,7 @@ TEST_CASE("a walk has every block once, the partial ones first", "[16.6]") {
 
 namespace {
 
-/// Of a forward pass: K and V of each block that is not empty, and 4 bytes for its index in each warp.
+/// Expects a forward pass to read K and V of each non-empty block, and 4 bytes for its index in each warp.
 void expect_reads(const Input& given, const Tiles& tiles) {
   const Shape& shape = given.problem.shape;
   const ClassedBlocks blocks = blocks_of(given.problem, tiles.Br, tiles.Bc);
@@ -296,7 +297,7 @@ void expect_reads(const Input& given, const Tiles& tiles) {
                  "tiles are read of which no query sees a key, or not all that some query sees", "blocks-read");
   expect_count(reply, "note.masked tile", double(heads * blocks.count(2)), what + "; partial ones are asked",
                "full blocks are asked, or partial ones are not", "blocks-asked");
-  // Once for each head: the class of a list's blocks is in which list they are.
+  // Once for each head.
   const N indices = heads * tiles.warps;
   expect_count(reply, "partial_blocks.load_bytes", double(4 * indices * blocks.count(2)), what + "; 4 bytes an index",
                "indices are read more or less often than once by each warp", "index-bytes");
@@ -306,7 +307,7 @@ void expect_reads(const Input& given, const Tiles& tiles) {
 
 }  // namespace
 
-TEST_CASE("an index costs a warp 4 bytes", "[16.6]") {
+TEST_CASE("a warp reads 4 bytes per index", "[16.6]") {
   require_counters();
   expect_reads(masked("normal", {1, 1, 1, 33, 1200, 64}, 61, Mask::in_strides(3, 7)), small_tiles(64));
   expect_reads(masked("normal", {1, 1, 1, 64, 1200, 64}, 62, Mask::in_strides(70, 180)), small_tiles(64));
@@ -315,7 +316,7 @@ TEST_CASE("an index costs a warp 4 bytes", "[16.6]") {
 
 // ---- 16.7 partial blocks ----
 
-TEST_CASE("each pair of a partial block counts or does not", "[16.7]") {
+TEST_CASE("the mask is applied to each pair of a partial block", "[16.7]") {
   expect_kinds({Mask::documents, Mask::prefix, Mask::strided}, 70);
   expect_kinds({Mask::strided}, 110, 128);
   expect_every_kind_in_this_part();
@@ -338,7 +339,7 @@ TEST_CASE("all masks agree with the oracle", "[whole]") {
       }
   for (const InputKind& kind : input_kinds())
     for (const Mask& mask : masks_for(90)) expect_masked(kind.name, {1, 1, 1, 70, 90, 64}, ++seed, mask);
-  // Walks of more than 32 blocks of either class, on small tiles.
+  // More than 32 blocks of either class, on small tiles.
   for (const Mask& mask : {Mask::in_strides(3, 7), Mask::of_prefix(1300)})
     expect_masked("normal", {1, 1, 1, 40, 1400, 64}, ++seed, mask);
 }
@@ -368,7 +369,7 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
     for (const Mask& mask : masks_for(Nk)) expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, mask);
 }
 
-TEST_CASE("each block that is not empty is read once, by 4 bytes of index", "[whole]") {
+TEST_CASE("each non-empty block is read once, for 4 bytes of index", "[whole]") {
   require_counters();
   std::uint64_t seed = 300;
   for (const N d : head_dims())
@@ -379,7 +380,7 @@ TEST_CASE("each block that is not empty is read once, by 4 bytes of index", "[wh
   expect_reads(masked("normal", {1, 2, 2, 200, 333, 64}, ++seed, Mask::causal), small_tiles(64));
 }
 
-TEST_CASE("the lists are made once for all heads", "[whole]") {
+TEST_CASE("the lists are built once for all heads", "[whole]") {
   require_counters();
   const auto stored = [](N heads) {
     return counter(
@@ -393,7 +394,7 @@ TEST_CASE("the lists are made once for all heads", "[whole]") {
          "blocks are classed more or less often than once", "blocks-classed-again");
 }
 
-TEST_CASE("a key that nobody sees changes no bit", "[whole]") {
+TEST_CASE("a key that no query attends to changes no bit", "[whole]") {
   const Shape shape{1, 2, 2, 40, 400, 64};
   for (const Mask& mask : {Mask::of_documents({100, 260, 40}), Mask::in_strides(64, 300)}) {
     Input given = masked("normal", shape, 330, mask);

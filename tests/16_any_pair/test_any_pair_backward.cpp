@@ -1,4 +1,4 @@
-// Chapter 16, backward: the transposed lists, and turns that are counted.
+// Chapter 16, backward: the transposed lists, and the turns of K/V tiles.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ const std::vector<std::pair<std::int64_t, std::int64_t>> some_lengths{{130, 130}
 
 // ---- 16.8 P and dS ----
 
-TEST_CASE("P and dS of pairs that count", "[16.8]") {
+TEST_CASE("P and dS of unmasked pairs", "[16.8]") {
   std::uint64_t seed = 10;
   for (const auto& [Nq, Nk] : some_lengths)
     for (const Mask& mask : masks_for(Nk))
@@ -73,7 +73,7 @@ std::int64_t count_of(BlockLine line, std::int64_t end, std::initializer_list<in
   return std::count_if(line.begin(), line.begin() + end,
                        [&](int own) { return std::ranges::find(classes, own) != classes.end(); });
 }
-/// What may be taken for the turn of a block.
+/// Wrong turns of a block.
 struct OtherTurn {
   const char *id, *sentence;
   std::int64_t (*of)(BlockLine line, std::int64_t column);
@@ -93,7 +93,7 @@ const OtherTurn other_turns[] = {
 
 }  // namespace
 
-TEST_CASE("turns count the blocks that come before", "[16.9]") {
+TEST_CASE("a turn is the number of earlier non-empty blocks", "[16.9]") {
   for (const auto& [rows, columns] : {std::pair{4, 5}, {1, 9}, {6, 1}, {3, 40}}) {
     std::vector<std::int32_t> classes;
     for (int n = 0; n < rows * columns; ++n) classes.push_back((n * n + n / 3) % 3);
@@ -116,7 +116,7 @@ TEST_CASE("turns count the blocks that come before", "[16.9]") {
   }
 }
 
-TEST_CASE("by turns dQ is right, whatever the mask", "[16.9]") {
+TEST_CASE("in deterministic mode dQ is right, whatever the mask", "[16.9]") {
   std::uint64_t seed = 90;
   for (const std::int64_t d : head_dims())
     for (const Mask& mask : masks_for(300))
@@ -168,7 +168,7 @@ TEST_CASE("the gradients of any two lengths agree with the oracle", "[whole]") {
     for (const Mask& mask : masks_for(Nk)) expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, mask);
 }
 
-TEST_CASE("a key that nobody sees has no gradient and changes none", "[whole]") {
+TEST_CASE("a key that no query attends to has no gradient and changes none", "[whole]") {
   const Shape shape{1, 2, 2, 40, 400, 64};
   const Sizes sizes = small_sizes(64);
   for (const Mask& mask : {Mask::of_documents({100, 260, 40}), Mask::in_strides(64, 300)}) {
@@ -225,7 +225,7 @@ TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
            "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
 }
 
-TEST_CASE("each Q tile that is not empty passes by once, by 4 bytes of index", "[whole]") {
+TEST_CASE("each Q tile of a non-empty block is read once, for 4 bytes of index", "[whole]") {
   require_counters();
   std::uint64_t seed = 310;
   for (const std::int64_t d : head_dims())
