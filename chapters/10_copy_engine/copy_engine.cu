@@ -1,5 +1,5 @@
-// Chapter 10, TMA and the pipeline: the producer, the kernel as a sequence of the phases of phases.hpp, and
-// the launch. copy_engine_bf16.cu compiles this file once more, for bf16.
+// Chapter 10, TMA and the pipeline: the producer, the kernel as a sequence of the phases of phases.hpp, and the launch.
+// copy_engine_bf16.cu compiles this file again, for bf16.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Shah et al. 2024 (FlashAttention-3), section 3.1.
 // Test it: ./workbook test 10
@@ -16,28 +16,28 @@
 namespace ch10 {
 namespace {
 
-using Element = WORKBOOK_ELEMENT;  // half; in copy_engine_bf16.cu __nv_bfloat16
+using Element = WORKBOOK_ELEMENT;  // half; copy_engine_bf16.cu compiles the kernel again, with __nv_bfloat16
 
-/// The sizes of a head, and whether query i sees only the keys j <= i + (Nk - Nq). (No GPU has memory for 2^31 rows.)
+/// The sizes of a head. causal: query i attends to the keys j <= i + (Nk - Nq) only. (No GPU has memory for 2^31 rows.)
 struct Sizes {
   int Nq, Nk;
   bool causal;
 };
 
-/// The producer, one thread: brings a Q (32, d) for each warp, from query first_query of a head on, and then the
-/// `tiles` tiles of K and V, (Bc, d) each, through the ring.
+/// The producer, one thread: loads a Q tile (32, d) for each consumer warp, from query first_query of a head on. Then
+/// it loads `tiles` tiles of K and V, (Bc, d) each, through the ring.
 template <int d, int Bc, int warps>
 __device__ __forceinline__ void produce(Shared<Element, d, Bc, warps>& smem, const TensorMap& Q, const TensorMap& K,
                                         const TensorMap& V, int first_query, int head, int tiles) {
-  // TODO(10.6) Each warp's Q with its barrier; then, in the order in which the consumers take them, all tiles (about 7
-  // lines).
+  // TODO(10.6) Load each warp's Q with its mbarrier. Then fill the ring with all tiles, in the order in which the
+  // consumers read them (about 7 lines).
   // BEGIN 10.6
   WORKBOOK_TODO(10.6);
   // END 10.6
 }
 
-/// One block per tile of queries and head, with the causal mask the longest first. Warp w of `warps` owns rows 32·w to
-/// 32·w + 31; the last warp is the producer. A tile of Q and O has 32 rows, one of K and V has Bc.
+/// One thread block per Br queries of a head; with the causal mask, the longest ones start first. Warp w of the `warps`
+/// consumers computes rows 32·w to 32·w + 31; the last warp is the producer. Tiles of Q and O have 32 rows.
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(32 * (warps + 1), 1) attention(const __grid_constant__ TensorMap Q,  // (heads, Nq, d)
                                                                  const __grid_constant__ TensorMap K,  // (heads, Nk, d)
@@ -49,36 +49,36 @@ __global__ void __launch_bounds__(32 * (warps + 1), 1) attention(const __grid_co
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int head = blockIdx.x / q_tiles, tile = blockIdx.x % q_tiles;
   const int block_query = (sizes.causal ? q_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
-  const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal
-  const int last_seen = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
-  const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
+  const int diagonal = sizes.Nk - sizes.Nq;  // query i attends to the keys up to i + diagonal
+  const int last_key = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
+  const int tiles = (max(0, last_key) + Bc - 1) / Bc;
   make_barriers(smem);
   if (warp == warps) {
     if (lane == 0) produce(smem, Q, K, V, block_query, head, tiles);
     return;
   }
-  Registers<Element, d> own;
-  clear(own);
-  // S = S·scale - m, masked where some row of the warp does not see all keys of tile j; O = O·rescale.
+  Registers<Element, d> registers;
+  clear(registers);
+  // S = S·scale - m, masked if any row of the warp has a masked key in tile j; O = O·rescale.
   [[maybe_unused]] const auto softmax = [&](Scores<Bc>(&S)[row_tiles], int j) {
     const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
-    move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);
+    move_to_maximum<Element, d, Bc>(registers, S, scale, keys, visible, j);
   };
 
   // TODO(10.7) A consumer (about 15 lines):
   //   wait for this warp's Q, and load it if Q_in_registers<d>
   //   for each tile j:
-  //     wait for K_j; S = Q K_jᵀ; leave K_j's stage
+  //     wait for K_j; S = Q K_jᵀ; release K_j's stage
   //     softmax
-  //     wait for V_j; O += P V_j; leave V_j's stage
+  //     wait for V_j; O += P V_j; release V_j's stage
   // BEGIN 10.7
   WORKBOOK_TODO(10.7);
   // END 10.7
-  divide_by_l(own, lse + std::int64_t(head) * sizes.Nq + first_query, sizes.Nq - first_query);  // O / l, m + log l
-  store_O(own, smem.Q[warp], O, first_query, head);
+  divide_by_l(registers, lse + std::int64_t(head) * sizes.Nq + first_query, sizes.Nq - first_query);
+  store_O(registers, smem.Q[warp], O, first_query, head);
 }
 
-/// Large tiles of 64 keys are for d <= 64, those of 32 keys for d = 128.
+/// Blocks of 224 queries have K/V tiles of 64 keys for d <= 64, and of 32 keys for d = 128.
 template <int d, int Br, int Bc>
 constexpr bool is_built = Br == 32 || (d <= 64) == (Bc == 64);
 

@@ -1,5 +1,5 @@
-// Chapter 10: tiles as TMA brings them. What it is told of a tensor, how one thread starts the copy of a
-// tile, where the tile's elements lie in shared memory, and how ldmatrix finds them there.
+// Chapter 10: tiles that TMA loads. The tensor map, the TMA load of a tile by one thread, the layout of the tile in
+// shared memory, and the ldmatrix loads from it.
 //
 // Source: PTX ISA, sections "Tensor copy", "Tensor: Swizzling modes" and "ldmatrix"; CUDA Driver API,
 // "cuTensorMapEncodeTiled".
@@ -16,18 +16,18 @@ namespace {
 using workbook::cuda::cp_async_bulk_tensor_load, workbook::cuda::mbarrier_arrive_expect_tx;
 using workbook::cuda::Fragment, workbook::cuda::Mbarrier, workbook::cuda::Swizzle, workbook::cuda::TensorMap;
 
-// TMA swizzles rows of 32, 64 or 128 bytes. So a tile (rows, d) lies in shared memory as sections of 64
-// columns, 128 bytes a row: one with d = 64, two with d = 128, one behind the other. With d = 32 a row has 64 bytes.
-// A tile begins at a multiple of 1024 bytes: the swizzle goes by bits of the address.
+// TMA swizzles rows of 32, 64 or 128 bytes. So a tile (rows, d) in shared memory consists of sections of 64 columns,
+// 128 bytes per row: one section for d = 64; for d = 128 two, one after the other. For d = 32 a row has 64 bytes. A
+// tile starts at a multiple of 1024 bytes, because the swizzle is a function of the address.
 template <int d>
 constexpr int section_columns = d < 64 ? d : 64;
 template <class Element, int rows, int d>
 using Tile = Element[d / section_columns<d>][rows][section_columns<d>];
 
-// TODO(10.2) What TMA is told of a tensor (heads, N, d): it has four dimensions here, (columns of a
-// section, N, sections, heads), the fastest first, and a box of it is a Tile<Element, rows, d>. And the copy of a tile,
-// rows first_row and on of a head: this thread arrives at `full` and says how many bytes will come, and starts the copy
-// (about 9 lines).
+// TODO(10.2) tile_map: the tensor map of a tensor (heads, N, d). It has four dimensions, the fastest first: columns of
+// a section, N, sections, heads. Its box is a Tile<Element, rows, d>. load_tile, called by one thread: arrives at
+// `full` with the number of bytes to expect, and issues the load of a tile, from row first_row of a head on (about 9
+// lines).
 // BEGIN 10.2
 template <class Element, int rows, int d>
 TensorMap tile_map(const Element* tensor, std::int64_t heads, std::int64_t N) {
@@ -40,11 +40,11 @@ __device__ __forceinline__ void load_tile(AnyTile& tile, const TensorMap& tensor
 }
 // END 10.2
 
-// A chunk is 8 elements of a row, 16 bytes. A section keeps 8 chunks of a row, with d = 32 only 4. With rows of 128
-// bytes TMA puts chunk c of row r of a section where chunk c ^ r % 8 would lie, with rows of 64 bytes where
-// chunk c ^ r / 2 % 4 would lie. That is chapter 8's swizzle, section by section.
+// A chunk is 8 elements of a row, 16 bytes. A section has 8 chunks of a row, or 4 for d = 32. TMA stores chunk c of row
+// r of a section in slot c ^ r % 8 of the row, or in slot c ^ r / 2 % 4 if rows have 64 bytes. That is chapter 8's
+// swizzle within each section.
 //
-// TODO(10.3) The first element of chunk `chunk`, 0 to d / 8 - 1, of a row of the tile (about 3 lines).
+// TODO(10.3) The address of the first element of chunk `chunk`, 0 to d / 8 - 1, of a row of the tile (about 3 lines).
 // BEGIN 10.3
 template <class Element, int sections, int rows, int columns>
 __device__ __forceinline__ Element* swizzled(Element (&tile)[sections][rows][columns], int row, int chunk) {
@@ -52,8 +52,8 @@ __device__ __forceinline__ Element* swizzled(Element (&tile)[sections][rows][col
 }
 // END 10.3
 
-// Chapter 8's three loads: A (16, 16), which is the tile from this row and column on; B, of which the tile from there
-// on has the columns as rows; B (16, 16), which is the tile from there on.
+// Chapter 8's three loads: A (16, 16), the tile from `row` and `column` on; B whose columns are 16 rows of the tile;
+// and B whose rows are 16 rows of the tile.
 template <class Element, int sections, int rows, int columns>
 __device__ __forceinline__ void load_A(Fragment<Element, 4>& A, Element (&tile)[sections][rows][columns], int row,
                                        int column) {

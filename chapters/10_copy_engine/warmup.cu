@@ -1,5 +1,5 @@
-// Chapter 10, the warm-ups: two warps that hand rows over by two barriers; one tile that TMA brings; and a
-// ring of stages with one producer and two consumers.
+// Chapter 10, the warm-ups: two warps that hand rows over with two mbarriers; one TMA load of a tile; and a ring of
+// stages with one producer and two consumers.
 //
 // Test it: ./workbook test 10.1
 #include "common/cuda/dispatch.hpp"
@@ -9,22 +9,23 @@
 namespace ch10 {
 namespace {
 
-/// Two warps. Warp 0 puts row i of `from` into the box, a lane for each number; warp 1 takes it out the other way
-/// round, as row i of `to`. The box holds one row: warp 0 waits until row i - 1 has been taken, warp 1 until row i is
-/// there.
+/// Two warps. Warp 0 stores row i of `from` in the slot, one element per lane; warp 1 reads it reversed and writes it
+/// to row i of `to`. The slot holds one row: warp 0 waits until row i - 1 has been read, warp 1 until row i has been
+/// stored.
 __global__ void hand_over_kernel(const float* __restrict__ from,  // (rounds, 32)
                                  float* __restrict__ to,          // (rounds, 32)
                                  int rounds) {
-  __shared__ float box[32];
-  __shared__ Mbarrier full, empty;  // phase i of each ends when all lanes have put in, or taken out, row i
+  __shared__ float slot[32];
+  __shared__ Mbarrier full, empty;  // phase i ends when all lanes have stored, or read, row i
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // TODO(10.1) One thread makes both barriers, and all meet. Then the rounds, in both warps (about 15 lines).
+  // TODO(10.1) One thread initialises both mbarriers; then all threads synchronise. In each round both warps wait,
+  // access the slot and arrive (about 15 lines).
   // BEGIN 10.1
   WORKBOOK_TODO(10.1);
   // END 10.1
 }
 
-/// One tile (32, d) of a tensor (heads, N, d). One warp; lane 0 starts the copy.
+/// One tile (32, d) of a tensor (heads, N, d). One warp; lane 0 issues the load.
 template <int d>
 struct alignas(1024) OneTile {
   Tile<half, 32, d> tile;
@@ -39,7 +40,7 @@ __global__ void one_tile_kernel(const __grid_constant__ TensorMap tensor, int fi
   const int lane = threadIdx.x;
   if (lane == 0) {
     mbarrier_init(smem.full, 1);
-    fence_mbarrier_init();  // TMA sees the barrier
+    fence_mbarrier_init();  // visible to TMA
   }
   __syncthreads();
   if (lane == 0) load_tile(smem.tile, tensor, smem.full, first_row, head);
@@ -50,22 +51,23 @@ __global__ void one_tile_kernel(const __grid_constant__ TensorMap tensor, int fi
   }
 }
 
-/// Warps 0 and 1 add up the columns of a tensor (N, 64), 32 columns each; warp 2 is the producer.
+/// Warps 0 and 1 sum the columns of a tensor (N, 64), 32 columns each; warp 2 is the producer.
 __global__ void sum_columns_kernel(const __grid_constant__ TensorMap tensor, int tiles,
                                    float* __restrict__ sums) {  // (64)
   auto& smem = workbook::cuda::dynamic_shared<Shared<half, 64, 16, 2>>();
   make_barriers(smem);
-  Position at;
+  Position position;
   if (threadIdx.x / 32 == 2) {
-    for (int j = 0; threadIdx.x % 32 == 0 && j < tiles; ++j) fill(smem, at, tensor, 16 * j, 0);
+    for (int j = 0; threadIdx.x % 32 == 0 && j < tiles; ++j) fill(smem, position, tensor, 16 * j, 0);
     return;
   }
   const int column = threadIdx.x;
   float sum = 0;
   for (int j = 0; j < tiles; ++j) {
-    wait_until_full(smem, at);
-    for (int row = 0; row < 16; ++row) sum += __half2float(swizzled(smem.ring[at.stage], row, column / 8)[column % 8]);
-    leave(smem, at);
+    wait_until_full(smem, position);
+    for (int row = 0; row < 16; ++row)
+      sum += __half2float(swizzled(smem.ring[position.stage], row, column / 8)[column % 8]);
+    release(smem, position);
   }
   sums[column] = sum;
 }

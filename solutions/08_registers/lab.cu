@@ -1,5 +1,5 @@
-// Chapter 8, the lab: one warp for 32 queries, a lane for each. Tiles of K and V come by cp.async, each as a group, to
-// two stages that take turns. It is slow, and small enough to be read at one go.
+// Chapter 8, the lab: one warp per 32 queries, one lane per query. cp.async copies the K/V tiles, one group per tile,
+// alternately to two stages. The kernel is slow, but short enough to read in one go.
 //
 // See it: ./workbook trace 8 --operation lab --seq 100 --heads 1
 // Test it: ./workbook test 8.8
@@ -20,33 +20,33 @@ struct LabShared {
   SHARED_LAYOUT(LabShared, K, V);
 };
 
-/// A query, and what is known of its row: in this lane's registers.
+/// A query, and its row's O, m and l, in this lane's registers.
 struct Row {
   float q[d], o[d] = {}, m = -INFINITY, l = 0;
 };
 
-/// Eight halves from device or shared memory at once, as floats.
-struct Eight {
+/// Eight halves, 16 bytes, of device or shared memory, as floats.
+struct Vector {
   float x[8];
 };
-__device__ Eight load_eight(const half* source) {
+__device__ Vector load_vector(const half* source) {
   const uint4 bits = *reinterpret_cast<const uint4*>(source);
-  Eight eight;
+  Vector vector;
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     const float2 pair = __half22float2(reinterpret_cast<const half2*>(&bits)[e]);
-    eight.x[2 * e] = pair.x, eight.x[2 * e + 1] = pair.y;
+    vector.x[2 * e] = pair.x, vector.x[2 * e + 1] = pair.y;
   }
-  return eight;
+  return vector;
 }
 
-/// The first `keys` keys of a tile and this lane's row.
+/// Updates this lane's row by the first `keys` keys of a tile.
 __device__ void attend(Row& row, const half (&K)[Bc][d], const half (&V)[Bc][d], int keys) {
   for (int j = 0; j < keys; ++j) {
     float s = 0;
 #pragma unroll
     for (int c = 0; c < d; c += 8) {
-      const Eight k = load_eight(&K[j][c]);
+      const Vector k = load_vector(&K[j][c]);
 #pragma unroll
       for (int e = 0; e < 8; ++e) s += row.q[c + e] * k.x[e];
     }
@@ -56,14 +56,14 @@ __device__ void attend(Row& row, const half (&K)[Bc][d], const half (&V)[Bc][d],
     row.l = row.l * factor + p;
 #pragma unroll
     for (int c = 0; c < d; c += 8) {
-      const Eight v = load_eight(&V[j][c]);
+      const Vector v = load_vector(&V[j][c]);
 #pragma unroll
       for (int e = 0; e < 8; ++e) row.o[c + e] = row.o[c + e] * factor + p * v.x[e];
     }
   }
 }
 
-/// One block for 32 queries of a head. scale holds log2(e).
+/// One thread block per 32 queries of a head. scale includes log2(e).
 __global__ void __launch_bounds__(lanes)
     lab_kernel(const half* __restrict__ Q, const half* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
                const half* __restrict__ V, half* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
@@ -75,14 +75,14 @@ __global__ void __launch_bounds__(lanes)
   const bool exists = query < Nq;
   Q += (head * Nq + query) * d, O += (head * Nq + query) * d, K += head * Nk * d, V += head * Nk * d;
   const int tiles = int((Nk + Bc - 1) / Bc);
-  const auto keys_of = [&](int j) { return int(min(std::int64_t(Bc), Nk - std::int64_t(j) * Bc)); };
-  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % stages, and ends a group; without a tile j an empty
-  // one.
+  const auto keys_in_tile = [&](int j) { return int(min(std::int64_t(Bc), Nk - std::int64_t(j) * Bc)); };
+  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % stages, and ends the group, which is empty if there is
+  // no tile j.
   const auto load_KV = [&](int j) {
-    for (int i = threadIdx.x; j < tiles && i < keys_of(j) * d / 8; i += lanes) {
-      const std::int64_t from = std::int64_t(j) * Bc * d + 8 * i;
-      cp_async_16(&smem.K[j % stages][i / (d / 8)][i % (d / 8) * 8], K + from, 16);
-      cp_async_16(&smem.V[j % stages][i / (d / 8)][i % (d / 8) * 8], V + from, 16);
+    for (int i = threadIdx.x; j < tiles && i < keys_in_tile(j) * d / 8; i += lanes) {
+      const std::int64_t offset = std::int64_t(j) * Bc * d + 8 * i;
+      cp_async_16(&smem.K[j % stages][i / (d / 8)][i % (d / 8) * 8], K + offset, 16);
+      cp_async_16(&smem.V[j % stages][i / (d / 8)][i % (d / 8) * 8], V + offset, 16);
     }
     cp_async_commit_group();
   };
@@ -92,21 +92,21 @@ __global__ void __launch_bounds__(lanes)
   Row row;
 #pragma unroll
   for (int c = 0; c < d; c += 8) {
-    const Eight eight = exists ? load_eight(&Q[c]) : Eight{};
+    const Vector vector = exists ? load_vector(&Q[c]) : Vector{};
 #pragma unroll
-    for (int e = 0; e < 8; ++e) row.q[c + e] = eight.x[e] * scale;
+    for (int e = 0; e < 8; ++e) row.q[c + e] = vector.x[e] * scale;
   }
   for (int j = 0; j < tiles; ++j) {
-    cp_async_wait_group<1>();  // of this lane's copies at most those of tile j + 1 are under way
-    __syncwarp();              // K_j and V_j are there for all lanes
-    // TODO(8.8) This is right only if a copy takes long enough. Mend these lines, with the two stages that there are,
-    // and take out the one with WORKBOOK_MEND (about 2 lines).
+    cp_async_wait_group<1>();  // at most this lane's copies of tile j + 1 are in flight
+    __syncwarp();              // K_j and V_j are visible to all lanes
+    // TODO(8.8) These lines are correct only if every copy is slow. Fix them, with the two stages that there are, and
+    // remove the line with WORKBOOK_MEND (about 2 lines).
     // STUB: WORKBOOK_MEND(8.8);
     // STUB: load_KV(j + 2);  // as early as possible
-    // STUB: attend(row, smem.K[j % stages], smem.V[j % stages], keys_of(j));
+    // STUB: attend(row, smem.K[j % stages], smem.V[j % stages], keys_in_tile(j));
     // BEGIN 8.8
-    attend(row, smem.K[j % stages], smem.V[j % stages], keys_of(j));
-    __syncwarp();  // all lanes have read K_j and V_j: tile j + 2 may take their place
+    attend(row, smem.K[j % stages], smem.V[j % stages], keys_in_tile(j));
+    __syncwarp();  // all lanes have read K_j and V_j: tile j + 2 may overwrite them
     load_KV(j + 2);
     // END 8.8
   }

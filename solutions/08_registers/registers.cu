@@ -14,16 +14,16 @@
 namespace ch08 {
 namespace {
 
-using Element = WORKBOOK_ELEMENT;  // half; in registers_bf16.cu __nv_bfloat16
+using Element = WORKBOOK_ELEMENT;  // half; registers_bf16.cu compiles the kernel again, with __nv_bfloat16
 
-/// The sizes of a head, and whether query i sees only the keys j <= i + (Nk - Nq). (No GPU has memory for 2^31 rows.)
+/// The sizes of a head. causal: query i attends to the keys j <= i + (Nk - Nq) only. (No GPU has memory for 2^31 rows.)
 struct Sizes {
   int Nq, Nk;
   bool causal;
 };
 
-/// One block per tile of queries and head, with the causal mask the longest first. Warp w owns rows 32·w to 32·w + 31
-/// and shares K and V with the others.
+/// One thread block per Q tile and head; with the causal mask, the longest Q tiles start first. Warp w computes rows
+/// 32·w to 32·w + 31 of the Q tile. All warps share K and V.
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element* __restrict__ Q,  // (heads, Nq, d)
                                                                    const Element* __restrict__ K,  // (heads, Nk, d)
@@ -36,15 +36,15 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
   const int head = blockIdx.x / q_tiles, tile = blockIdx.x % q_tiles;
   const int block_query = (sizes.causal ? q_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
   const std::int64_t first_row = std::int64_t(head) * sizes.Nq + first_query;  // of this warp, in Q, O and lse
-  const int rows = sizes.Nq - first_query;                                     // up to 32 are its own, none if negative
+  const int rows = sizes.Nq - first_query;  // rows left from there on; may be negative
   K += std::int64_t(head) * sizes.Nk * d, V += std::int64_t(head) * sizes.Nk * d;
-  const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal
-  const int last_seen = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
-  const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
-  Registers<Element, d> own;
-  clear(own);
-  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends a group; without a tile j an empty one.
-  // The tiles are asked for in their order.
+  const int diagonal = sizes.Nk - sizes.Nq;  // query i attends to the keys up to i + diagonal
+  const int last_key = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
+  const int tiles = (max(0, last_key) + Bc - 1) / Bc;
+  Registers<Element, d> registers;
+  clear(registers);
+  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends the group, which is empty if there is no
+  // tile j. Must be called with j = 0, 1, 2, … in this order.
   [[maybe_unused]] const auto load_KV = [&](int j) {
     if (j < tiles) {
       load_tile<32 * warps>(smem.K[j % 2], K, sizes.Nk - j * Bc, thread);
@@ -53,16 +53,17 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
     }
     cp_async_commit_group();
   };
-  // S = S·scale - m, masked where some row of the warp does not see all keys of tile j; O = O·rescale.
+  // S = S·scale - m, masked if any row of the warp has a masked key in tile j; O = O·rescale.
   [[maybe_unused]] const auto softmax = [&](Scores<Bc>(&S)[row_tiles], int j) {
     const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
-    move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);
+    move_to_maximum<Element, d, Bc>(registers, S, scale, keys, visible, j);
   };
 
-  // TODO(8.7) The pipeline of two stages (about 17 lines):
-  //   start the copies of Q and, as a group of their own, of K_0 and V_0; wait for Q; load it if Q_in_registers<d>
+  // TODO(8.7) The two-stage pipeline (about 17 lines):
+  //   start copying Q, as one group; start copying K_0 and V_0, as the next group
+  //   wait for Q; load it if Q_in_registers<d>
   //   for each tile j:
-  //     wait for K_j and V_j, until all threads have done so; start the copies of tile j + 1 to the other stage
+  //     wait until K_j and V_j are visible to all threads; start the copies of tile j + 1
   //     S = Q K_jᵀ; softmax; O += P V_j
   //   write the output
   // BEGIN 8.7
@@ -70,20 +71,20 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
   cp_async_commit_group();
   load_KV(0);
   cp_async_wait_group<1>();
-  __syncwarp();  // Q is there for all lanes of its warp; K_0 and V_0 are still under way
+  __syncwarp();  // Q is visible to all lanes of its warp; K_0 and V_0 are still in flight
 #pragma unroll
   for (int c = 0; c < d / 16 && Q_in_registers<d>; ++c)
-    load_A(own.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(own.Q[1][c], smem.Q[warp], 16, 16 * c);
+    load_A(registers.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(registers.Q[1][c], smem.Q[warp], 16, 16 * c);
   for (int j = 0; j < tiles; ++j) {
     cp_async_wait_group<0>();
-    __syncthreads();  // K_j and V_j are there for all threads; nobody reads the stage that the next copies fill
+    __syncthreads();  // K_j and V_j are visible to all threads; no thread still reads the other stage
     load_KV(j + 1);
     Scores<Bc> S[row_tiles];
-    multiply_QK<Element, d, Bc>(S, own, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
-    softmax(S, j);                                                     // S = S·scale - m, O = O·rescale
-    accumulate_PV<Element, d, Bc>(own, S, smem.V[j % 2]);              // O += exp2(S) V, (32, d)
+    multiply_QK<Element, d, Bc>(S, registers, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
+    softmax(S, j);                                                           // S = S·scale - m, O = O·rescale
+    accumulate_PV<Element, d, Bc>(registers, S, smem.V[j % 2]);              // O += exp2(S) V, (32, d)
   }
-  write_output(own, smem.Q[warp], O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+  write_output(registers, smem.Q[warp], O + first_row * d, lse + first_row, rows);  // O / l, m + log l
   // END 8.7
 }
 

@@ -1,4 +1,4 @@
-// Chapter 8, given: the kernel of registers.cu once more, with bf16 for its element type.
+// Chapter 8, given: the kernel of registers.cu, compiled for bf16.
 //
 // Test it: ./workbook test 8 --only "bf16 agrees with the oracle"
 #define WORKBOOK_ELEMENT __nv_bfloat16  // the Element of the kernel file that is included below (convert.hpp)

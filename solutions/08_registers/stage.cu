@@ -1,5 +1,5 @@
-// Chapter 8's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's; the
-// second is the same for bf16, and its operation is "forward_bfloat16".
+// Chapter 8's kernel as stages, given: the sizes that it is built for, and its launch. The first stage is the
+// chapter's; the second is the same for bf16, and its operation is "forward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "registers.hpp"

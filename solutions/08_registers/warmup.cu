@@ -1,5 +1,5 @@
-// Chapter 8, given: one mma whose operands a warp takes from device memory by exercise 8.1's places, and a table of
-// those places.
+// Chapter 8, given: one mma whose operands a warp loads from device memory at exercise 8.1's positions. A second kernel
+// writes these positions as a table.
 //
 // Test it: ./workbook test 8.1
 #include "fragments.hpp"
@@ -8,8 +8,8 @@
 namespace ch08 {
 namespace {
 
-/// Two neighbouring elements of a lane as one register: the first one in its lower 16 bits.
-__device__ std::uint32_t pair(const half* matrix, int columns, Place low, Place high) {
+/// Two adjacent elements of a lane as one register, the first one in the lower 16 bits.
+__device__ std::uint32_t pair(const half* matrix, int columns, Position low, Position high) {
   return std::uint32_t(__half_as_ushort(matrix[low.row * columns + low.column])) |
          std::uint32_t(__half_as_ushort(matrix[high.row * columns + high.column])) << 16;
 }
@@ -23,24 +23,26 @@ __global__ void multiply_kernel(const half* __restrict__ A,  // (16, 16)
   Fragment<float, 4> D_part;
   D_part.fill(0);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) A_part[i] = pair(A, 16, place_in_A(lane, 2 * i), place_in_A(lane, 2 * i + 1));
+  for (int i = 0; i < 4; ++i) A_part[i] = pair(A, 16, position_in_A(lane, 2 * i), position_in_A(lane, 2 * i + 1));
 #pragma unroll
-  for (int i = 0; i < 2; ++i) B_part[i] = pair(B, 8, place_in_B(lane, 2 * i), place_in_B(lane, 2 * i + 1));
+  for (int i = 0; i < 2; ++i) B_part[i] = pair(B, 8, position_in_B(lane, 2 * i), position_in_B(lane, 2 * i + 1));
   workbook::cuda::mma_m16n8k16(D_part, A_part, B_part[0], B_part[1]);
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
-    const Place place = place_in_D(lane, e);
-    D[place.row * 8 + place.column] = D_part[e];
+    const Position position = position_in_D(lane, e);
+    D[position.row * 8 + position.column] = D_part[e];
   }
 }
 
-__global__ void places_kernel(std::int32_t* rows,       // (32, 16)
-                              std::int32_t* columns) {  // (32, 16)
+__global__ void fragment_layout_kernel(std::int32_t* rows,       // (32, 16)
+                                       std::int32_t* columns) {  // (32, 16)
   const int lane = threadIdx.x;
   for (int i = 0; i < 16; ++i) {
-    const Place place = i < 8 ? place_in_A(lane, i) : i < 12 ? place_in_B(lane, i - 8) : place_in_D(lane, i - 12);
-    rows[16 * lane + i] = place.row;
-    columns[16 * lane + i] = place.column;
+    const Position position = i < 8    ? position_in_A(lane, i)
+                              : i < 12 ? position_in_B(lane, i - 8)
+                                       : position_in_D(lane, i - 12);
+    rows[16 * lane + i] = position.row;
+    columns[16 * lane + i] = position.column;
   }
 }
 
@@ -49,8 +51,8 @@ __global__ void places_kernel(std::int32_t* rows,       // (32, 16)
 void multiply(const half* A, const half* B, float* D) {
   workbook::cuda::launch(multiply_kernel, dim3(1), dim3(32), 0, A, B, D);
 }
-void places(std::int32_t* rows, std::int32_t* columns) {
-  workbook::cuda::launch(places_kernel, dim3(1), dim3(32), 0, rows, columns);
+void fragment_layout(std::int32_t* rows, std::int32_t* columns) {
+  workbook::cuda::launch(fragment_layout_kernel, dim3(1), dim3(32), 0, rows, columns);
 }
 
 }  // namespace ch08

@@ -1,5 +1,5 @@
-// Chapter 10: what a warp keeps in registers, and the phases of a consumer. They are chapter 8's: only where a tile's
-// rows lie, and how O leaves, is new. Element is half or __nv_bfloat16.
+// Chapter 10: the registers of a warp, and the phases of a consumer. They are chapter 8's, except for the layout of a
+// tile and the store of O. Element is half or __nv_bfloat16.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; PTX ISA, sections "Tensor copy" and "Proxies".
 #pragma once
@@ -18,23 +18,23 @@ using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::mma_m
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr unsigned all_lanes = 0xffffffff;
 
-// A warp has 32 rows of Q, two row tiles of 16: each part of K and V that it loads is used twice.
+// A warp has 32 rows of Q, two row tiles of 16, so it uses each fragment of K and V that it loads twice.
 constexpr int row_tiles = 2;
-// With d = 128 the registers have no room for Q beside O: it is loaded again for each tile of keys.
+// With d = 128, Q and O do not both fit in registers, so Q is loaded again for each K/V tile.
 template <int d>
 constexpr bool Q_in_registers = d <= 64;
 
-/// Where element e of a lane lies in a part (16, 8) of S or O.
-struct Place {
+/// The row and the column of a lane's element in a part (16, 8) of S or O.
+struct Coordinates {
   int row, column;
 };
-__device__ __forceinline__ Place place_in_D(int lane, int element) {
+__device__ __forceinline__ Coordinates coordinates_in_D(int lane, int element) {
   return {lane / 4 + element / 2 * 8, lane % 4 * 2 + element % 2};
 }
 
-/// What a warp keeps in registers: parts of Q (16, 16), parts of O (16, 8); and of each row m and l. A lane holds two
-/// rows of each row tile i: r = 0 is row lane / 4, r = 1 the row 8 below. m is the same in the four lanes of a quad; l
-/// is the sum over the columns of this lane alone.
+/// The registers of a warp: operands of Q (16, 16), parts of O (16, 8), and m and l of each row. A lane holds two rows
+/// of each row tile i: r = 0 is row lane / 4, r = 1 is the row 8 below. m is equal in the four lanes of a quad; l is
+/// the sum over this lane's columns only.
 template <class Element, int d>
 struct Registers {
   Fragment<Element, 4> Q[row_tiles][Q_in_registers<d> ? d / 16 : 1];
@@ -42,26 +42,26 @@ struct Registers {
   float m[row_tiles][2], l[row_tiles][2];
 };
 
-/// S, then the exponents of P, then P of a row tile: (16, Bc) as Bc / 8 parts (16, 8). Elements 2r and 2r + 1 of a part
-/// are in row r of a lane.
+/// S of a row tile, then the exponents of P, then P: (16, Bc) as Bc / 8 parts (16, 8). Elements 2r and 2r + 1 of a part
+/// are in row r of the lane.
 template <int Bc>
 using Scores = Fragment<float, 4>[Bc / 8];
 
 /// The state before the first key: O = 0, m = -inf, l = 0.
 template <class Element, int d>
-__device__ __forceinline__ void clear(Registers<Element, d>& own) {
+__device__ __forceinline__ void clear(Registers<Element, d>& registers) {
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i) {
 #pragma unroll
-    for (Fragment<float, 4>& part : own.O[i]) part.fill(0);
+    for (Fragment<float, 4>& part : registers.O[i]) part.fill(0);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) own.m[i][r] = -INFINITY, own.l[i][r] = 0;
+    for (int r = 0; r < 2; ++r) registers.m[i][r] = -INFINITY, registers.l[i][r] = 0;
   }
 }
 
-/// S = Q Kᵀ of this warp's rows, unscaled: (32, d), (Bc, d) -> (32, Bc).
+/// S = Q Kᵀ for this warp's rows, unscaled: (32, d), (Bc, d) -> (32, Bc).
 template <class Element, int d, int Bc>
-__device__ __forceinline__ void multiply_QK(Scores<Bc> (&S)[row_tiles], Registers<Element, d>& own,
+__device__ __forceinline__ void multiply_QK(Scores<Bc> (&S)[row_tiles], Registers<Element, d>& registers,
                                             Tile<Element, 32, d>& Q, Tile<Element, Bc, d>& K) {
 #pragma unroll
   for (Scores<Bc>& row_tile : S)
@@ -70,22 +70,22 @@ __device__ __forceinline__ void multiply_QK(Scores<Bc> (&S)[row_tiles], Register
 #pragma unroll
   for (int c = 0; c < d / 16; ++c) {
     const int q = Q_in_registers<d> ? c : 0;
-    if (!Q_in_registers<d>) load_A(own.Q[0][q], Q, 0, 16 * c), load_A(own.Q[1][q], Q, 16, 16 * c);
+    if (!Q_in_registers<d>) load_A(registers.Q[0][q], Q, 0, 16 * c), load_A(registers.Q[1][q], Q, 16, 16 * c);
 #pragma unroll
     for (int j = 0; j < Bc / 16; ++j) {
       Fragment<Element, 4> K_part;  // 16 keys: a row of K is a column of Kᵀ
       load_B_by_columns(K_part, K, 16 * j, 16 * c);
 #pragma unroll
       for (int i = 0; i < row_tiles; ++i) {
-        mma_m16n8k16(S[i][2 * j], own.Q[i][q], K_part[0], K_part[1]);
-        mma_m16n8k16(S[i][2 * j + 1], own.Q[i][q], K_part[2], K_part[3]);
+        mma_m16n8k16(S[i][2 * j], registers.Q[i][q], K_part[0], K_part[1]);
+        mma_m16n8k16(S[i][2 * j + 1], registers.Q[i][q], K_part[2], K_part[3]);
       }
     }
   }
 }
 
-/// S·scale, and -inf for keys that a row does not see. This warp's first row sees the first `visible` keys of the tile,
-/// each later row one more if causal, and none sees more than `keys`.
+/// S -> S·scale, and -inf for masked keys. This warp's first row sees the first `visible` keys of the tile, each later
+/// row one key more if causal, and no row sees more than `keys`.
 template <int Bc>
 __device__ __forceinline__ void scale_and_mask(Scores<Bc> (&S)[row_tiles], float scale, int keys, int visible) {
   const int lane = threadIdx.x % 32;
@@ -93,15 +93,15 @@ __device__ __forceinline__ void scale_and_mask(Scores<Bc> (&S)[row_tiles], float
   for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const auto [row, column] = place_in_D(lane, e);
+      const auto [row, column] = coordinates_in_D(lane, e);
       const int end = min(keys, visible + 16 * i + row);
 #pragma unroll
       for (int j = 0; j < Bc / 8; ++j) S[i][j][e] = 8 * j + column < end ? S[i][j][e] * scale : -INFINITY;
     }
 }
 
-/// The largest of this lane's scores in its row r: over the even columns and over the odd, so that neither maximum
-/// waits for the other.
+/// The maximum of this lane's scores in its row r. Even and odd columns have separate maxima, so that the two chains of
+/// fmaxf are independent.
 template <int parts>
 __device__ __forceinline__ float largest_of_lane(const Fragment<float, 4> (&S)[parts], int r) {
   float even = S[0][2 * r], odd = S[0][2 * r + 1];
@@ -110,8 +110,8 @@ __device__ __forceinline__ float largest_of_lane(const Fragment<float, 4> (&S)[p
   return fmaxf(even, odd);
 }
 
-/// S -> S·scale - m of a row tile, the exponents of P, with the m that the row has after this tile; scale > 0, in units
-/// of log2. l is brought to the new m; rescale[r] is what brings O there. Scores may be -inf, even all of a row.
+/// S -> S·scale - m of a row tile: the exponents of P, where m is the row's maximum after this tile. scale > 0, in
+/// units of log2. Rescales l to the new m; rescale[r] is the factor for O. Any scores may be -inf, even all of a row.
 template <int parts>
 __device__ __forceinline__ void subtract_maximum(Fragment<float, 4> (&S)[parts], float (&m)[2], float (&l)[2],
                                                  float (&rescale)[2], float scale) {
@@ -132,39 +132,38 @@ __device__ __forceinline__ void subtract_maximum(Fragment<float, 4> (&S)[parts],
   }
 }
 
-/// O = O·rescale, if any lane's factor differs from 1. tile: the number of the K/V tile, for the trace.
+/// O = O·rescale, if any lane's factor differs from 1. tile: the index of the K/V tile, for the trace.
 template <class Element, int d>
-__device__ __forceinline__ void rescale_O(Registers<Element, d>& own, const float (&rescale)[row_tiles][2], int tile) {
+__device__ __forceinline__ void rescale_O(Registers<Element, d>& registers, const float (&rescale)[row_tiles][2],
+                                          int tile) {
   const bool moved = rescale[0][0] != 1 || rescale[0][1] != 1 || rescale[1][0] != 1 || rescale[1][1] != 1;
   if (!__any_sync(all_lanes, moved)) return;
   workbook::cuda::note("rescaled tile", tile);
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
-    for (Fragment<float, 4>& part : own.O[i])
+    for (Fragment<float, 4>& part : registers.O[i])
 #pragma unroll
       for (int e = 0; e < 4; ++e) part[e] *= rescale[i][e / 2];
 }
 
-/// S of tile `tile` becomes the exponents of P; O and l are brought to the new m. `keys` and `visible` as in
-/// scale_and_mask: a tile of which every row sees all keys is not masked, and subtract_maximum scales it. That wants a
-/// scale > 0, so that other scales take the way of the mask too.
+/// Replaces S of tile `tile` by the exponents of P, and rescales O and l to the new m. `keys` and `visible` are those
+/// of scale_and_mask. An unmasked tile is scaled by subtract_maximum, which requires scale > 0; for any other scale,
+/// and for a masked tile, scale_and_mask does it.
 template <class Element, int d, int Bc>
-__device__ __forceinline__ void move_to_maximum(Registers<Element, d>& own, Scores<Bc> (&S)[row_tiles], float scale,
-                                                int keys, int visible, int tile) {
+__device__ __forceinline__ void move_to_maximum(Registers<Element, d>& registers, Scores<Bc> (&S)[row_tiles],
+                                                float scale, int keys, int visible, int tile) {
   const bool masked = min(keys, visible) < Bc, scaled = masked || scale <= 0;
   if (masked) workbook::cuda::note("masked tile", tile);
   if (scaled) scale_and_mask<Bc>(S, scale, keys, visible);
   float rescale[row_tiles][2];
 #pragma unroll
-  for (int i = 0; i < row_tiles; ++i) subtract_maximum(S[i], own.m[i], own.l[i], rescale[i], scaled ? 1 : scale);
-  rescale_O(own, rescale, tile);
+  for (int i = 0; i < row_tiles; ++i)
+    subtract_maximum(S[i], registers.m[i], registers.l[i], rescale[i], scaled ? 1 : scale);
+  rescale_O(registers, rescale, tile);
 }
 
-// O += P V of this warp's rows: exponents of P (32, Bc), V (Bc, d) -> (32, d); l takes this lane's part of P's sum. The
-// exponentials of 16 keys stand just before their products, so that they are computed while the tensor cores are busy
-// with the products before. And as_A: two parts (16, 8), side by side and rounded to Element, are an A (16, 16).
-//
+/// Two adjacent parts (16, 8), rounded to Element, are an operand A (16, 16).
 template <class Element>
 __device__ __forceinline__ Fragment<Element, 4> as_A(const Fragment<float, 4>& left, const Fragment<float, 4>& right) {
   Fragment<Element, 4> A;
@@ -172,8 +171,12 @@ __device__ __forceinline__ Fragment<Element, 4> as_A(const Fragment<float, 4>& l
   A[2] = cvt_rn_x2<Element>(right[0], right[1]), A[3] = cvt_rn_x2<Element>(right[2], right[3]);
   return A;
 }
+
+/// O += P V for this warp's rows, exponents of P (32, Bc), V (Bc, d) -> (32, d). Adds this lane's share of P's row sums
+/// to l. The exponentials of 16 keys are computed right before the MMAs of these keys, while the tensor cores process
+/// the previous 16 keys.
 template <class Element, int d, int Bc>
-__device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores<Bc> (&S)[row_tiles],
+__device__ __forceinline__ void accumulate_PV(Registers<Element, d>& registers, Scores<Bc> (&S)[row_tiles],
                                               Tile<Element, Bc, d>& V) {
 #pragma unroll
   for (int j = 0; j < Bc / 16; ++j) {
@@ -184,7 +187,7 @@ __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         left[e] = exp2_ftz(left[e]), right[e] = exp2_ftz(right[e]);
-        own.l[i][e / 2] += left[e] + right[e];
+        registers.l[i][e / 2] += left[e] + right[e];
       }
       P[i] = as_A<Element>(left, right);
     }
@@ -194,55 +197,54 @@ __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores
       load_B_by_rows(V_part, V, 16 * j, 16 * c);
 #pragma unroll
       for (int i = 0; i < row_tiles; ++i) {
-        mma_m16n8k16(own.O[i][2 * c], P[i], V_part[0], V_part[1]);
-        mma_m16n8k16(own.O[i][2 * c + 1], P[i], V_part[2], V_part[3]);
+        mma_m16n8k16(registers.O[i][2 * c], P[i], V_part[0], V_part[1]);
+        mma_m16n8k16(registers.O[i][2 * c + 1], P[i], V_part[2], V_part[3]);
       }
     }
   }
 }
 
-/// O / l, and the LSE, (m + log2 l) ln 2, of the first `rows` of this warp's rows: (32), to device memory.
+/// Divides O by l, and writes the LSE, (m + log2 l) ln 2, of the first `rows` of this warp's 32 rows to device memory.
 template <class Element, int d>
-__device__ __forceinline__ void divide_by_l(Registers<Element, d>& own, float* __restrict__ lse, int rows) {
+__device__ __forceinline__ void divide_by_l(Registers<Element, d>& registers, float* __restrict__ lse, int rows) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float l = own.l[i][r];
+      float l = registers.l[i][r];
       l += __shfl_xor_sync(all_lanes, l, 1);
       l += __shfl_xor_sync(all_lanes, l, 2);
-      const int row = 16 * i + place_in_D(lane, 2 * r).row;
-      if (lane % 4 == 0 && row < rows) lse[row] = (own.m[i][r] + log2f(l)) * ln_2;
+      const int row = 16 * i + coordinates_in_D(lane, 2 * r).row;
+      if (lane % 4 == 0 && row < rows) lse[row] = (registers.m[i][r] + log2f(l)) * ln_2;
       const float inverse = l == 0 ? 0 : 1 / l;
 #pragma unroll
-      for (Fragment<float, 4>& part : own.O[i]) part[2 * r] *= inverse, part[2 * r + 1] *= inverse;
+      for (Fragment<float, 4>& part : registers.O[i]) part[2 * r] *= inverse, part[2 * r + 1] *= inverse;
     }
 }
 
-/// O as Element to device memory: this warp's rows, (32, d), from row first_row of a head on. O goes through this
-/// warp's place for Q, where nobody needs Q any more, and from there by TMA, which leaves out the rows that
-/// do not exist.
+/// Writes O, rounded, to device memory: this warp's rows, (32, d), from row first_row of a head on. O goes through this
+/// warp's Q tile, which is no longer needed. From there TMA stores it, and skips rows past the last one.
 template <class Element, int d>
-__device__ __forceinline__ void store_O(Registers<Element, d>& own, Tile<Element, 32, d>& smem_O, const TensorMap& O,
-                                        int first_row, int head) {
+__device__ __forceinline__ void store_O(Registers<Element, d>& registers, Tile<Element, 32, d>& smem_O,
+                                        const TensorMap& O, int first_row, int head) {
   const int lane = threadIdx.x % 32;
-  // TODO(10.8) Store O by stmatrix_x4, 16 columns at a time, to smem_O; show it to TMA; let one lane start
-  // the copy of the whole tile, and wait until it has been read (about 14 lines).
+  // TODO(10.8) Store O to smem_O by stmatrix_x4, 16 columns at a time, and make it visible to TMA. Then one lane issues
+  // the TMA store of the whole tile, and waits until TMA has read smem_O (about 14 lines).
   // BEGIN 10.8
   __syncwarp();  // all lanes have read Q: O may overwrite it
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
-    for (int c = 0; c < d / 16; ++c)  // the places are those of load_A
+    for (int c = 0; c < d / 16; ++c)  // the chunk addresses of load_A
       stmatrix_x4(swizzled(smem_O, 16 * i + lane % 16, 2 * c + lane / 16),
-                  as_A<Element>(own.O[i][2 * c], own.O[i][2 * c + 1]));
-  fence_proxy_async();  // TMA sees what this lane has stored
-  __syncwarp();         // O is there from all lanes
+                  as_A<Element>(registers.O[i][2 * c], registers.O[i][2 * c + 1]));
+  fence_proxy_async();  // this lane's stores are visible to TMA
+  __syncwarp();         // all lanes have stored and fenced
   if (lane == 0) {
     cp_async_bulk_tensor_store(O, smem_O, 0, first_row, 0, head);
     cp_async_bulk_commit_group();
-    cp_async_bulk_wait_group_read<0>();  // shared memory is the block's only until its last thread ends
+    cp_async_bulk_wait_group_read<0>();  // the block must not end, and free smem_O, before TMA has read it
   }
   // END 10.8
 }

@@ -1,5 +1,5 @@
-// Chapter 10's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's; the
-// second is the same for bf16, and its operation is "forward_bfloat16".
+// Chapter 10's kernel as stages, given: the sizes that it is built for, and its launch. The first stage is the
+// chapter's; the second is the same for bf16, and its operation is "forward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "copy_engine.hpp"
@@ -15,7 +15,7 @@ ForwardStage<Element> stage_for() {
       .head_dims = {32, 64, 128},
       .tiles = built,
       .shared_bytes = shared_bytes<Element>,
-      .compute = 90,  // barriers in shared memory that count bytes, and TMA
+      .compute = 90,  // TMA, and mbarriers that count bytes
       .rows_per_warp = 32,
       .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
       .slack = slack * 0.6931471805599453f,

@@ -1,4 +1,4 @@
-// Chapter 8's warm-up and its lab as operations that the tests call by name.
+// Chapter 8's warm-up and lab as operations that the tests call by name.
 #include <cstdint>
 
 #include "common/cuda/forward_operation.hpp"
@@ -22,11 +22,11 @@ void multiply(const Arguments& call) {
   C.download(call.output("C"));
 }
 
-// -> rows, columns (32, 16), int32: for each lane, of 8 elements of A, 4 of B, 4 of D
-void places(const Arguments& call) {
+// -> rows, columns (32, 16), int32: the positions of each lane's 8 elements of A, 4 of B and 4 of D
+void fragment_layout(const Arguments& call) {
   DeviceArray<std::int32_t> rows("rows", 32 * 16, Role::output), columns("columns", 32 * 16, Role::output);
   workbook::cuda::begin_chapter();
-  ch08::places(rows.data(), columns.data());
+  ch08::fragment_layout(rows.data(), columns.data());
   rows.download(call.array<std::int32_t>("rows"));
   columns.download(call.array<std::int32_t>("columns"));
 }
@@ -36,6 +36,6 @@ void lab(const Arguments& call) {
   workbook::cuda::run_forward<half>(call, 64, /*causal=*/false, ch08::lab);
 }
 
-const Operations operations{{"multiply", multiply}, {"places", places}, {"lab", lab}};
+const Operations operations{{"multiply", multiply}, {"fragment_layout", fragment_layout}, {"lab", lab}};
 
 }  // namespace

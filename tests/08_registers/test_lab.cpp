@@ -1,5 +1,4 @@
-// Chapter 8's lab: right if a copy comes when it is waited for, as it does on the simulator; and right whenever it
-// comes.
+// Chapter 8's lab: correct if a copy completes at its wait, as on the simulator, and correct whenever it completes.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,15 +16,15 @@ AttentionResult expect_the_lab(const Input& given, const Numbers& numbers = {}, 
 
 }  // namespace
 
-TEST_CASE("the lab's kernel is right if copies come when they are waited for", "[8.8]") {
+TEST_CASE("the lab's kernel is correct if copies complete at their wait", "[8.8]") {
   expect_the_lab(input("normal", {1, 1, 1, 33, 70, 64}, 50), {}, Finds::are_left);
 }
 
-TEST_CASE("the lab's kernel is right whenever a copy comes", "[8.8]") {
+TEST_CASE("the lab's kernel is correct whenever a copy completes", "[8.8]") {
   for (const double seed : {0., 1.}) expect_the_lab(input("normal", {1, 1, 1, 33, 70, 64}, 51), {{"lane_seed", seed}});
 }
 
-TEST_CASE("while a tile is read the next one is under way", "[8.8]") {
+TEST_CASE("the next tile is in flight while a tile is read", "[8.8]") {
   require_counters();
   const std::int64_t Nq = 33, Nk = 70;
   const worker::Reply reply = expect_the_lab(input("normal", {1, 1, 1, Nq, Nk, 64}, 52)).reply;

@@ -17,76 +17,76 @@ namespace {
 
 // ---- 8.1 ----
 
-struct Place {
+struct Position {
   std::int64_t row, column;
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const Position&, const Position&) = default;
 };
 
-/// One of the three matrices: where a lane's elements lie by the manual, and known ways to get that wrong.
+/// One of the three matrices: a lane's elements in the PTX layout, and known wrong layouts.
 struct Matrix {
   const char* name;
-  int first, elements;  ///< in the table of the operation "places"
-  Place (*right)(int lane, int element);
-  Place (*halves_exchanged)(int lane, int element);  ///< parts in the wrong order
+  int first, elements;  ///< in the table of the operation "fragment_layout"
+  Position (*right)(int lane, int element);
+  Position (*halves_exchanged)(int lane, int element);  ///< parts in the wrong order
 };
 const Matrix matrices[] = {
     {"A", 0, 8,
      [](int lane, int e) {
-       return Place{lane / 4 + e / 2 % 2 * 8, lane % 4 * 2 + e % 2 + e / 4 * 8};
+       return Position{lane / 4 + e / 2 % 2 * 8, lane % 4 * 2 + e % 2 + e / 4 * 8};
      },
      [](int lane, int e) {
-       return Place{lane / 4 + e / 4 * 8, lane % 4 * 2 + e % 2 + e / 2 % 2 * 8};
+       return Position{lane / 4 + e / 4 * 8, lane % 4 * 2 + e % 2 + e / 2 % 2 * 8};
      }},
     {"B", 8, 4,
      [](int lane, int e) {
-       return Place{lane % 4 * 2 + e % 2 + e / 2 * 8, lane / 4};
+       return Position{lane % 4 * 2 + e % 2 + e / 2 * 8, lane / 4};
      },
      [](int lane, int e) {
-       return Place{lane % 4 * 2 + e / 2 + e % 2 * 8, lane / 4};
+       return Position{lane % 4 * 2 + e / 2 + e % 2 * 8, lane / 4};
      }},
     {"D", 12, 4,
      [](int lane, int e) {
-       return Place{lane / 4 + e / 2 * 8, lane % 4 * 2 + e % 2};
+       return Position{lane / 4 + e / 2 * 8, lane % 4 * 2 + e % 2};
      },
      [](int lane, int e) {
-       return Place{lane / 4 + e % 2 * 8, lane % 4 * 2 + e / 2};
+       return Position{lane / 4 + e % 2 * 8, lane % 4 * 2 + e / 2};
      }},
 };
 
-void expect_places() {
-  worker::Call request("places");
+void expect_fragment_layout() {
+  worker::Call request("fragment_layout");
   request.output<std::int32_t>("rows", 512).output<std::int32_t>("columns", 512);
   const worker::Reply reply = call(request);
   const auto rows = reply.output<std::int32_t>("rows"), columns = reply.output<std::int32_t>("columns");
   for (const Matrix& matrix : matrices) {
     const auto got = [&](int lane, int e) {
       const auto i = std::size_t(16 * lane + matrix.first + e);
-      return Place{rows[i], columns[i]};
+      return Position{rows[i], columns[i]};
     };
-    const auto all = [&](const auto& place) {
+    const auto all = [&](const auto& position) {
       for (int lane = 0; lane < 32; ++lane)
         for (int e = 0; e < matrix.elements; ++e)
-          if (got(lane, e) != place(lane, e)) return false;
+          if (got(lane, e) != position(lane, e)) return false;
       return true;
     };
     if (all(matrix.right)) continue;
     const bool transposed = all([&](int lane, int e) {
-      const Place p = matrix.right(lane, e);
-      return Place{p.column, p.row};
+      const Position p = matrix.right(lane, e);
+      return Position{p.column, p.row};
     });
     const bool turned = all([&](int lane, int e) {
-      const Place p = matrix.right(lane, e);
-      return Place{p.row / 8 * 8 + p.column % 8, p.column / 8 * 8 + p.row % 8};
+      const Position p = matrix.right(lane, e);
+      return Position{p.row / 8 * 8 + p.column % 8, p.column / 8 * 8 + p.row % 8};
     });
     const bool exchanged = all(matrix.halves_exchanged);
     const bool apart = all([&](int lane, int e) {
-      Place p = matrix.right(lane, e);
-      std::int64_t& along = matrix.name[0] == 'B' ? p.row : p.column;  // the two neighbours, 4 apart
+      Position p = matrix.right(lane, e);
+      std::int64_t& along = matrix.name[0] == 'B' ? p.row : p.column;  // the two adjacent elements, 4 apart
       along = along / 8 * 8 + along % 8 / 2 + along % 2 * 4;
       return p;
     });
     const bool side_by_side = all([&](int lane, int e) {
-      Place p = matrix.right(lane, e);
+      Position p = matrix.right(lane, e);
       std::int64_t& along = matrix.name[0] == 'B' ? p.row : p.column;  // both pairs, 8 apart
       along = along % 8 / 2 * 4 + along / 8 * 2 + along % 2;
       return p;
@@ -95,7 +95,7 @@ void expect_places() {
     while (got(lane, e) == matrix.right(lane, e)) {
       if (++e == matrix.elements) ++lane, e = 0;
     }
-    const Place is = got(lane, e), wanted = matrix.right(lane, e);
+    const Position is = got(lane, e), wanted = matrix.right(lane, e);
     expect(false,
            fmt::format("element {} of {} in lane {} is said to lie in row {}, column {}: it lies in row {}, column {}",
                        e, matrix.name, lane, is.row, is.column, wanted.row, wanted.column),
@@ -119,19 +119,19 @@ void expect_places() {
 
 // ---- 8.1 places ----
 
-TEST_CASE("each lane's elements lie where the manual says", "[8.1]") {
-  expect_places();
+TEST_CASE("each lane's elements match the PTX layout", "[8.1]") {
+  expect_fragment_layout();
 }
 
-TEST_CASE("one mma multiplies what the places name", "[8.1]") {
+TEST_CASE("one mma multiplies the elements at these positions", "[8.1]") {
   Product{"multiply", false, half_tensor({1, 1, 16, 16}, 1), half_tensor({1, 1, 16, 8}, 2)}.expect_right(
       "C = A B, normal A and B, seeds 1 and 2");
 }
 
 // ---- 8.2 swizzled tiles and ldmatrix ----
 
-TEST_CASE("tiles come back from swizzled rows as they were", "[8.2]") {
-  // One of 16 columns at a time, so that a chunk from another place shows.
+TEST_CASE("tiles are loaded unchanged from swizzled rows", "[8.2]") {
+  // One of 16 columns at a time, so that a chunk from another slot is visible in the result.
   for (const std::int64_t d : head_dims()) {
     expect_right(input("value mean", {1, 1, 1, 32, 32, d}, 10), {32, 32});
     expect_right(input("one hot", {1, 1, 1, 40, 64, d}, 11), {32, 32});
@@ -139,14 +139,14 @@ TEST_CASE("tiles come back from swizzled rows as they were", "[8.2]") {
   expect_right(input("normal", {1, 2, 2, 70, 133, 64}, 12));
 }
 
-TEST_CASE("each chunk of a row has a place of its own", "[8.2]") {
-  // Two chunks in one place are a race, and their old place is never written: the simulator reports both.
+TEST_CASE("each chunk of a row has its own slot", "[8.2]") {
+  // Two chunks in one slot are a race, and one slot is never written: the simulator reports both.
   for (const std::int64_t d : head_dims())
     for (const Tiles& tiles : all_tiles(d)) expect_right(input("normal", {1, 1, 1, 32, 64, d}, 13), tiles);
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("cp.async and ldmatrix meet no bank conflict", "[8.2]") {
+TEST_CASE("cp.async and ldmatrix have no bank conflicts", "[8.2]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Tiles& tiles : all_tiles(d)) {
@@ -174,7 +174,7 @@ TEST_CASE("cp.async and ldmatrix meet no bank conflict", "[8.2]") {
 
 void expect_loaded_once() {
   require_counters();
-  // An ldmatrix_x4 brings 16 x 16 elements.
+  // An ldmatrix_x4 loads 16 x 16 elements.
   for (const std::int64_t d : head_dims()) {
     for (const Tiles& tiles : all_tiles(d)) {
       const auto warps = double(tiles.warps);
@@ -220,8 +220,8 @@ TEST_CASE("a maximum that rises in the last tile", "[8.4]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("a row's maximum may lie in any lane of its quad", "[8.4]") {
-  // One key towers over the others: the lane that has it changes with the key.
+TEST_CASE("a row's maximum may be in any lane of its quad", "[8.4]") {
+  // One key's scores exceed all others: the lane that holds them changes with the key.
   for (const std::int64_t key : {0, 1, 2, 4, 6, 7, 9, 12}) {
     Input one = input("normal", {1, 1, 1, 32, 32, 64}, 34);
     add_to_scores(
@@ -333,7 +333,7 @@ TEST_CASE("the stages do not race, whatever the order of the lanes", "[8.7]") {
       expect_right(input("rising maximum", {1, 1, 1, 70, 150, d}, 74), {}, {}, lane_seed);
 }
 
-TEST_CASE("one barrier a tile", "[8.7]") {
+TEST_CASE("one barrier per tile", "[8.7]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Tiles& tiles : all_tiles(d)) {
@@ -356,7 +356,7 @@ TEST_CASE("one barrier a tile", "[8.7]") {
   }
 }
 
-TEST_CASE("the next tiles are copied while these are multiplied", "[8.7]") {
+TEST_CASE("the next tiles are copied during the matmuls", "[8.7]") {
   for (const std::int64_t d : head_dims()) expect_products_beside_copies(d, 1);
 }
 

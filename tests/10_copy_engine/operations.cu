@@ -13,7 +13,7 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray, workbook::cuda::Role;
 
-/// The warm-ups want what the chapter's stage wants.
+/// The warm-ups need the compute capability of the chapter's stage.
 void begin() {
   if (workbook::cuda::compute_capability() < 90)
     throw workbook::cuda::Unavailable("these kernels need compute capability 9.0");
@@ -51,25 +51,25 @@ void sum_columns(const Arguments& call) {
   sums.download(call.output("sums"));
 }
 
-/// Two consumers add up the first rows of all tiles. They leave each stage and go on only when it has been filled
-/// again, before they look at the next one. So its copy has to start as soon as both have left it.
+/// Two consumers sum the first rows of all tiles. They release each stage, and read the next one only when the released
+/// stage has been filled again. So its load must start as soon as both have released it.
 __global__ void refill_kernel(const __grid_constant__ ch10::TensorMap tensor, int tiles,
                               float* __restrict__ sums) {  // (64)
   auto& smem = workbook::cuda::dynamic_shared<ch10::Shared<half, 64, 16, 2>>();
   ch10::make_barriers(smem);
-  ch10::Position at;
+  ch10::Position position;
   if (threadIdx.x / 32 == 2) {
-    for (int j = 0; threadIdx.x % 32 == 0 && j < tiles; ++j) ch10::fill(smem, at, tensor, 16 * j, 0);
+    for (int j = 0; threadIdx.x % 32 == 0 && j < tiles; ++j) ch10::fill(smem, position, tensor, 16 * j, 0);
     return;
   }
   const int column = threadIdx.x;
   float sum = 0;
   for (int j = 0; j < tiles; ++j) {
-    ch10::wait_until_full(smem, at);
-    sum += __half2float(ch10::swizzled(smem.ring[at.stage], 0, column / 8)[column % 8]);
-    const ch10::Position left = at;
-    ch10::leave(smem, at);
-    if (j + ch10::stages < tiles) ch10::mbarrier_wait_parity(smem.full[left.stage], left.parity ^ 1);
+    ch10::wait_until_full(smem, position);
+    sum += __half2float(ch10::swizzled(smem.ring[position.stage], 0, column / 8)[column % 8]);
+    const ch10::Position released = position;
+    ch10::release(smem, position);
+    if (j + ch10::stages < tiles) ch10::mbarrier_wait_parity(smem.full[released.stage], released.parity ^ 1);
   }
   sums[column] = sum;
 }

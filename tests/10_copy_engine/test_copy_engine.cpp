@@ -1,4 +1,4 @@
-// Chapter 10: barriers in shared memory, tiles by TMA, the ring, and the kernel.
+// Chapter 10: mbarriers, TMA loads of tiles, the ring, and the kernel.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@ using namespace workbook::test;
 
 namespace {
 
-/// A warp has 32 queries, and there is one warp more, the producer. These are built for every d.
+/// One consumer warp with 32 queries, and the producer warp. Built for every d.
 const Tiles small{32, 32, 1};
 
-/// The thread blocks of a call, and the tiles of keys that all of them see together.
+/// The thread blocks of a call, and the sum of their K/V tiles.
 struct Work {
   std::int64_t blocks = 0, tiles = 0;
 };
@@ -31,7 +31,7 @@ Work work_of(const Problem& problem, const Tiles& tiles) {
   return work;
 }
 
-/// Ends the test as failed unless got is wanted, element for element. `others`: known ways to get it wrong.
+/// Fails the test unless got equals wanted, element by element. `others`: known wrong results.
 struct Wrong {
   const char *id, *sentence;
   std::function<float(std::size_t)> value;
@@ -64,7 +64,7 @@ worker::Reply hand_over(int rounds, int lane_seed) {
   const auto value = [](std::size_t row, std::size_t lane) { return float(32 * row + lane); };
   expect_equal(
       reply.output<float>("to"), [&](std::size_t i) { return value(i / 32, 31 - i % 32); },
-      {{"not-reversed", "each lane takes what it has put in itself: the row is to come the other way round",
+      {{"not-reversed", "each lane reads back its own element. Read the row in reverse: lane i takes element 31 - i",
         [&](std::size_t i) { return value(i / 32, i % 32); }},
        {"first-row-again", "every round hands over the first row",
         [&](std::size_t i) { return value(0, 31 - i % 32); }}},
@@ -86,7 +86,7 @@ struct OneTile {
     const std::int64_t i = first_row + row;
     return i < N ? element(head, i, column) : 0;
   }
-  /// The same, but behind the last row comes the next head.
+  /// The same, but the next head follows the last row.
   float running_on(std::int64_t row, std::int64_t column) const {
     const std::int64_t i = head * N + first_row + row;
     return i < heads * N ? element(i / N, i % N, column) : 0;
@@ -118,14 +118,14 @@ struct OneTile {
 constexpr OneTile one_tiles[] = {{1, 32, 64, 0, 0}, {2, 40, 64, 0, 1}, {2, 80, 32, 32, 1}, {3, 64, 128, 32, 1}};
 constexpr OneTile ragged_tiles[] = {{2, 40, 64, 32, 0}, {2, 45, 32, 32, 0}, {2, 33, 128, 32, 0}};
 
-/// What lies at element i of a tile in shared memory: its row and column.
-struct Place {
+/// The row and the column of element i of a tile in shared memory.
+struct Coordinates {
   std::int64_t row, column;
 };
-Place lies_at(std::int64_t i, std::int64_t d, bool swizzled = true) {
+Coordinates coordinates_at(std::int64_t i, std::int64_t d, bool swizzled = true) {
   const std::int64_t columns = std::min<std::int64_t>(d, 64), chunks = columns / 8, in_section = i % (32 * columns);
-  const std::int64_t row = in_section / columns, place = in_section % columns / 8;
-  const std::int64_t chunk = swizzled ? (place ^ (columns == 64 ? row % 8 : row / 2 % 4)) % chunks : place;
+  const std::int64_t row = in_section / columns, slot = in_section % columns / 8;
+  const std::int64_t chunk = swizzled ? (slot ^ (columns == 64 ? row % 8 : row / 2 % 4)) % chunks : slot;
   return {row, i / (32 * columns) * columns + 8 * chunk + i % 8};
 }
 
@@ -133,8 +133,8 @@ void expect_memory(const OneTile& one) {
   const std::vector<float> memory = from_codes(one.run().output<std::uint16_t>("memory"), float16);
   const auto lies = [&](bool swizzled, auto value) {
     return [=, &one](std::size_t i) {
-      const Place place = lies_at(std::int64_t(i), one.d, swizzled);
-      return std::invoke(value, one, place.row, place.column);
+      const Coordinates element = coordinates_at(std::int64_t(i), one.d, swizzled);
+      return std::invoke(value, one, element.row, element.column);
     };
   };
   const auto by_strides = [&](std::int64_t of_rows, std::int64_t of_sections, std::int64_t of_heads) {
@@ -170,7 +170,7 @@ void expect_memory(const OneTile& one) {
 }
 void expect_tile(const OneTile& one) {
   const std::vector<float> tile = from_codes(one.run().output<std::uint16_t>("tile"), float16);
-  const auto at = [&](std::size_t i) { return Place{std::int64_t(i) / one.d, std::int64_t(i) % one.d}; };
+  const auto at = [&](std::size_t i) { return Coordinates{std::int64_t(i) / one.d, std::int64_t(i) % one.d}; };
   const auto value = [&](std::int64_t row, std::int64_t column) { return one.at(row, column); };
   expect_equal(
       tile, [&](std::size_t i) { return value(at(i).row, at(i).column); },
@@ -245,15 +245,15 @@ TEST_CASE("a row costs each lane one wait and one arrival", "[10.1]") {
 
 // ---- 10.2 a tile by TMA ----
 
-TEST_CASE("a tile lies in shared memory section by section, swizzled", "[10.2]") {
+TEST_CASE("a tile is stored section by section, swizzled", "[10.2]") {
   for (const OneTile& one : one_tiles) expect_memory(one);
 }
 
-TEST_CASE("rows behind the last one are zeros, not the next head", "[10.2]") {
+TEST_CASE("rows past the last one are zeros, not the next head", "[10.2]") {
   for (const OneTile& one : ragged_tiles) expect_memory(one);
 }
 
-TEST_CASE("one copy brings a tile, and the barrier expects its bytes", "[10.2]") {
+TEST_CASE("one TMA load copies a tile, and the mbarrier expects its bytes", "[10.2]") {
   require_counters();
   for (const OneTile& one : one_tiles) {
     const worker::Reply reply = one.run();
@@ -268,12 +268,12 @@ TEST_CASE("one copy brings a tile, and the barrier expects its bytes", "[10.2]")
 
 // ---- 10.3 where its elements lie ----
 
-TEST_CASE("every chunk is found where TMA has put it", "[10.3]") {
+TEST_CASE("swizzled finds every chunk where TMA stored it", "[10.3]") {
   for (const OneTile& one : one_tiles) expect_tile(one);
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("ldmatrix and stmatrix meet no bank conflict", "[10.3]") {
+TEST_CASE("ldmatrix and stmatrix have no bank conflicts", "[10.3]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const worker::Reply reply = attention(input("normal", {1, 1, 1, 32, 96, d}, 30).problem, small.numbers()).reply;
@@ -290,7 +290,7 @@ TEST_CASE("ldmatrix and stmatrix meet no bank conflict", "[10.3]") {
 
 // ---- 10.4 the ring ----
 
-TEST_CASE("tiles come through the ring, round after round", "[10.4]") {
+TEST_CASE("tiles pass through the ring, round after round", "[10.4]") {
   for (const std::int64_t tiles : {1, 3, 4, 5, 11}) sum_columns(16 * tiles, 0);
 }
 
@@ -298,7 +298,7 @@ TEST_CASE("no stage is read too early or filled too early, whatever the order", 
   for (int lane_seed = 1; lane_seed <= 8; ++lane_seed) sum_columns(16 * 13, lane_seed);
 }
 
-TEST_CASE("a stage that all have left is filled again, whatever becomes of the next one", "[10.4]") {
+TEST_CASE("a released stage is filled again without waiting for the next one", "[10.4]") {
   const std::size_t tiles = 9, size = 16 * 64;
   std::vector<float> values(tiles * size);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = float(i / size + i % 7);
@@ -314,7 +314,7 @@ TEST_CASE("a stage that all have left is filled again, whatever becomes of the n
                [](std::size_t column) { return fmt::format("column {} of the tiles' first rows", column); });
 }
 
-TEST_CASE("one arrival and one wait fill a stage, one arrival of each warp leaves it", "[10.4]") {
+TEST_CASE("filling a stage takes one wait and one arrival, releasing it one arrival per warp", "[10.4]") {
   require_counters();
   const int tiles = 10, consumers = 2;
   const worker::Reply reply = sum_columns(16 * tiles, 0);
@@ -327,7 +327,7 @@ TEST_CASE("one arrival and one wait fill a stage, one arrival of each warp leave
 
 // ---- 10.5 the block's barriers ----
 
-TEST_CASE("every phase ends, and none too early", "[10.5]") {
+TEST_CASE("every phase ends, and none ends too early", "[10.5]") {
   for (const std::int64_t d : head_dims()) {
     const Tiles tiles = usual_tiles(d);
     expect_right(input("normal", {1, 1, 1, 40, 5 * tiles.Bc, d}, 50), tiles);
@@ -336,7 +336,7 @@ TEST_CASE("every phase ends, and none too early", "[10.5]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("all meet once, when the barriers have been made", "[10.5]") {
+TEST_CASE("one __syncthreads, after the mbarriers are initialised", "[10.5]") {
   require_counters();
   const Problem problem = input("normal", {1, 2, 2, 70, 100, 64}, 52).problem;
   expect_count(attention(problem, small.numbers()).reply, "block_barriers", double(work_of(problem, small).blocks),
@@ -346,7 +346,7 @@ TEST_CASE("all meet once, when the barriers have been made", "[10.5]") {
 
 // ---- 10.6 the producer ----
 
-TEST_CASE("each tile is brought once, up to the last that a block sees", "[10.6]") {
+TEST_CASE("each tile is loaded once, up to the last visible one", "[10.6]") {
   require_counters();
   for (const bool causal : {false, true}) {
     for (const auto& [Nq, Nk] : {std::pair{70, 150}, {100, 40}}) {
@@ -367,7 +367,7 @@ TEST_CASE("each tile is brought once, up to the last that a block sees", "[10.6]
   }
 }
 
-TEST_CASE("K and V come in the order in which they are used", "[10.6]") {
+TEST_CASE("K and V are loaded in the order in which they are used", "[10.6]") {
   for (const std::int64_t d : head_dims()) {
     expect_right(input("one hot", {1, 1, 1, 32, 150, d}, 61), small);
     expect_right(input("value mean", {1, 1, 1, 32, 150, d}, 62), small);
@@ -392,11 +392,11 @@ TEST_CASE("the stages do not race, whatever the order of threads and copies", "[
   for (const std::int64_t d : head_dims())
     for (const int lane_seed : {0, 1, 2, 3})
       expect_right(input("rising maximum", {1, 1, 1, 40, 150, d}, 73), small, {}, lane_seed);
-  // Seven consumers, which leave a stage in any order.
+  // Seven consumers, which release a stage in any order.
   for (const int lane_seed : {4, 5}) expect_right(input("normal", {1, 1, 1, 224, 330, 64}, 74), Tiles{}, {}, lane_seed);
 }
 
-TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
+TEST_CASE("two waits per K/V tile, and one arrival per warp for each", "[10.7]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const Problem problem = input("normal", {1, 1, 1, 70, 170, d}, 75, true).problem;
@@ -412,7 +412,7 @@ TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
                    "a copy once by the producer; each stage once by each warp, " + text(problem, tiles),
                    "one lane of a warp arrives for all", "mbarriers");
       expect_left_at_once(reply, text(problem, tiles));
-      // Where each warp has rows, and sees all keys.
+      // Each warp has rows, and no key is masked.
       const Problem full = input("normal", {1, 1, 1, tiles.Br, 2 * tiles.Bc, d}, 77).problem;
       expect_waits_apart(attention(full, tiles.numbers()).reply, double(warps),
                          "each warp once, for Q, " + text(full, tiles));
@@ -440,17 +440,17 @@ TEST_CASE("every element of O is written once, and nothing else", "[10.8]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("O follows Q in its place, whatever the order of threads and copies", "[10.8]") {
+TEST_CASE("O overwrites Q without a race, whatever the order of threads and copies", "[10.8]") {
   for (const std::int64_t d : head_dims()) {
     for (const int lane_seed : {0, 1, 2, 3}) {
       expect_right(input("normal", {1, 1, 1, 40, 33, d}, 82), small, {}, lane_seed);
-      // Queries that see no key: between Q's coming and O's going there is nothing.
+      // Fully masked queries: no matmul separates the load of Q from the store of O.
       expect_right(input("normal", {1, 1, 1, 40, 5, d}, 84, true), small, {}, lane_seed);
     }
   }
 }
 
-TEST_CASE("O leaves by one copy a warp", "[10.8]") {
+TEST_CASE("O is stored by one TMA store per warp", "[10.8]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const Problem problem = input("normal", {1, 2, 2, 70, 40, d}, 83).problem;
@@ -498,7 +498,7 @@ const Claims of_the_whole_2 = {
      [] { expect_repeatable(50, /*in_other_orders=*/true); }},
 };
 
-TEST_CASE("no thread copies anything by itself", "[whole]") {
+TEST_CASE("no thread copies data itself", "[whole]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const Problem problem = input("normal", {1, 1, 1, 240, 150, d}, 148).problem;
