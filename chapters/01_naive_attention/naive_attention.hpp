@@ -1,7 +1,7 @@
 // Chapter 1, naive attention: O = softmax(scale·QKᵀ) V in three steps, with S and P written out in full.
 //
 // This is the baseline: every later chapter computes the same O and LSE and is compared with this one. What it costs:
-// S and P hold Nq·Nk numbers a head, which is what all of FlashAttention sets out to avoid.
+// S and P have Nq·Nk elements per head. FlashAttention avoids storing them.
 //
 // Source: Vaswani et al. 2017, section 3.2.1, equation (1); Dao et al. 2022, section 2.2, Algorithm 0.
 // Test it: ./workbook test 1
@@ -31,8 +31,8 @@ void softmax_rows(Matrix<const float> S, Matrix<float> P, std::span<float> lse);
 /// P (Nq, Nk), V (Nk, d) -> O (Nq, d).
 void weighted_values(Matrix<const float> P, Matrix<const float> V, Matrix<float> O);
 
-/// Attention for every head (given). Holds S and P of all heads, (B, H, Nq, Nk) each. Throws workbook::cuda::Refused,
-/// before it allocates anything, when they would not fit the memory that is free.
+/// Attention for every head (given). Stores S and P of all heads, (B, H, Nq, Nk) each. Throws workbook::cuda::Refused,
+/// before it allocates anything, if they do not fit in the free memory.
 void attention(const workbook::AttentionCall& call);
 
 }  // namespace ch01

@@ -1,4 +1,4 @@
-// Chapter 1's given kernels as a stage: what they are built for, the memory that they need, and how to start them.
+// Chapter 1's given kernels as a stage: the sizes that are compiled, the extra memory, and the launch.
 #include "common/cuda/stage.hpp"
 
 #include "naive_attention_gpu.hpp"
@@ -9,7 +9,7 @@ namespace {
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardCall, workbook::cuda::ForwardStage, workbook::cuda::Stage,
     workbook::cuda::Tiles;
 
-/// Of S, and of P.
+/// The number of elements of S, and of P.
 std::size_t elements(const workbook::Shape& shape) {
   return std::size_t(shape.lse_size() * score_stride(shape.Nk));
 }

@@ -13,8 +13,8 @@
 namespace ch02 {
 
 SoftmaxState online_softmax(std::span<const float> x, std::int64_t block) {
-  // TODO(2.1) Walk over x once, block by block, and return the running maximum m and the sum l of exp(x - m). When a
-  // block raises m, rescale l. Blocks of masked scores (-inf) change nothing (about 14 lines).
+  // TODO(2.1) Loop over x once, in blocks, and return the maximum m and the sum l of exp(x - m). If a block raises m,
+  // rescale l. Blocks of masked scores (-inf) change nothing (about 14 lines).
   // BEGIN 2.1
   WORKBOOK_TODO(2.1);
   // END 2.1
@@ -28,8 +28,8 @@ float softmax(std::span<const float> x, std::span<float> P, std::int64_t block) 
 }
 
 void merge(PartialState& into, const PartialState& from) {
-  // TODO(2.2) Bring both parts to their common maximum, then add l and O. An empty part (m = -inf) changes nothing, and
-  // two empty parts stay empty (about 9 lines).
+  // TODO(2.2) Rescale both states to their common maximum, then add l and O. An empty state (m = -inf) changes nothing,
+  // and merging two empty states gives an empty state (about 9 lines).
   // BEGIN 2.2
   WORKBOOK_TODO(2.2);
   // END 2.2
@@ -38,9 +38,9 @@ void merge(PartialState& into, const PartialState& from) {
 void attend_tile(Matrix<const float> Q_tile, Matrix<const float> K, Matrix<const float> V, Matrix<float> O_tile,
                  std::span<float> lse_tile, std::int64_t first_query, std::int64_t Nq, std::int64_t Bc, float scale,
                  bool causal) {
-  // TODO(2.3) For every tile of Bc keys: the scores of the tile (masked: -inf); then, row by row, the new maximum, the
-  // rescaling of l and O, and what the tile adds to both. After the last tile: one division a row, and the LSE. Row i
-  // of the tile is query first_query + i; O_tile holds NaN when you get it (about 40 lines).
+  // TODO(2.3) For every K/V tile: its scores (masked: -inf); then, for each row, the new maximum, the rescaling of l
+  // and O, and the tile's terms of both. After the last tile: one division per row, and the LSE. Row i of the tile is
+  // query first_query + i; O_tile holds NaN at first (about 40 lines).
   // BEGIN 2.3
   WORKBOOK_TODO(2.3);
   // END 2.3

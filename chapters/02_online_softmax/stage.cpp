@@ -1,4 +1,4 @@
-// Chapter 2 as a stage, given: the tiles of a call that asks for none.
+// Chapter 2 as a stage, given, with its default tile sizes.
 #include "common/cuda/cpu_stage.hpp"
 #include "online_softmax.hpp"
 

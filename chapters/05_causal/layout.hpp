@@ -1,5 +1,5 @@
-// Chapter 5, given: as in chapter 4, the element type and the numbers of the kernels; what a warp keeps in shared
-// memory, in fragments and, for each lane, of its row; and two functions of one lane that are arithmetic only.
+// Chapter 5, given: the element type and the constants of the kernels; a warp's workspace in shared memory, its
+// fragments, and each lane's row state; and two functions that one lane computes alone.
 #pragma once
 
 #include <cstdint>
@@ -13,42 +13,41 @@ namespace {
 using namespace nvcuda;
 using workbook::cuda::dynamic_shared, workbook::cuda::exp2_ftz;
 
-using Element = WORKBOOK_ELEMENT;  // of Q, K, V, P and O: half; chapter 7 compiles causal.cu again, with bf16
+using Element = WORKBOOK_ELEMENT;  // of Q, K, V, P and O: half; bf16 when chapter 7 compiles causal.cu
 using Convert = workbook::cuda::Convert<Element>;
 
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr unsigned all_lanes = 0xffffffff;
-constexpr int warp_size = 32;  // lanes of a warp
-constexpr int warp_rows = 32;  // rows of Q that a warp has for itself: as many as lanes, one row a lane
-constexpr int side = 16;       // of a fragment
-constexpr int halves = warp_rows / side;
+constexpr int warp_size = 32;             // lanes of a warp
+constexpr int warp_rows = 32;             // rows of Q per warp: one row per lane
+constexpr int side = 16;                  // rows and columns of a fragment
+constexpr int halves = warp_rows / side;  // a warp's rows are two fragments high
 
-// As in chapter 3: rows of elements padded by 16 bytes for loads of fragments, rows of floats by 32 for their stores.
-constexpr int pad_half = 16 / sizeof(Element), pad_product = 32 / sizeof(float);
+// As in chapter 3: rows of halves are padded by 16 bytes for fragment loads, rows of floats by 32 for fragment stores.
+constexpr int pad_half = 16 / sizeof(Element), pad_accumulator = 32 / sizeof(float);
 
-// With d = 128 there are no registers for Q beside O: then its fragments are loaded again for every step.
+// At d = 128 the registers hold O but not Q as well: the fragments of Q are then reloaded in every step.
 template <int d>
 constexpr bool Q_in_registers = d <= 64;
-// How many blocks are to fit a multiprocessor. Its 65,536 registers are 65,536 / (8 · 32) = 256 for each lane of 8
-// warps, 170 of 12, 128 of 16. A lane needs d for O, 32 or 64 for S, d / 2 for Q if it is kept, and about 30 more.
+// Thread blocks per SM. An SM has 65,536 registers: 65,536 / (8 · 32) = 256 per lane for 8 warps, 170 for 12, 128 for
+// 16. A lane needs d for O, 32 or 64 for S, d / 2 for Q if it is in registers, and about 30 more.
 template <int d, int warps>
 constexpr int blocks = (d == 128 || warps < 4 ? 8
                         : d == 64             ? 12
                                               : 16) /
                        warps;
 
-/// What a warp keeps in shared memory for itself, one after the other: S and P of one step, and at the end O, as many
-/// columns at a time as there is room for. S is transposed: a lane's row is a column, so that the lanes read
-/// neighbours.
+/// A warp's private workspace in shared memory: it holds S, then P of one step, and after the last tile O, `columns`
+/// columns at a time. S is transposed: a lane's row is a column, so that the lanes read adjacent elements.
 template <int d, int step>
 union Workspace {
   static constexpr int columns = d < step ? d : step;
-  float S[step][warp_rows + pad_product];
+  float S[step][warp_rows + pad_accumulator];
   Element P[warp_rows][step + pad_half];
-  float O[warp_rows][columns + pad_product];
+  float O[warp_rows][columns + pad_accumulator];
 };
 
-/// What a warp keeps in registers: O (32, d), and Q (32, d), of which only the part in use if there is no room for all.
+/// A warp's fragments: O (32, d) and Q (32, d). Unless Q_in_registers<d>, only the fragments of Q in use are live.
 using QFragment = wmma::fragment<wmma::matrix_b, side, side, side, Element, wmma::col_major>;  // a column of Qᵀ
 using Accumulator = wmma::fragment<wmma::accumulator, side, side, side, float>;
 template <int d>
@@ -57,20 +56,20 @@ struct Fragments {
   QFragment Q[halves][d / side];
 };
 
-/// What a lane keeps of its row.
+/// The running maximum and sum of a lane's row.
 struct RowState {
   float m = -INFINITY, l = 0;
 };
 
-/// Eight floats times factor, rounded: 16 bytes.
+/// Eight floats, multiplied by factor and rounded to Element: 16 bytes.
 __device__ uint4 rounded(const float* x, float factor = 1) {
-  uint4 eight;
-  auto* pairs = reinterpret_cast<Convert::Pair*>(&eight);
+  uint4 result;
+  auto* pairs = reinterpret_cast<Convert::Pair*>(&result);
   for (int i = 0; i < 4; ++i) pairs[i] = Convert::rounded(x[2 * i] * factor, x[2 * i + 1] * factor);
-  return eight;
+  return result;
 }
 
-/// The largest of scale·S[j]: a maximum over the even j and one over the odd, neither of which waits for the other.
+/// The maximum of scale·S[j]. The maxima over even and odd j are independent, which halves the dependency chain.
 template <int step>
 __device__ float largest_scaled(const float (&S)[step], float scale) {
   float even = S[0], odd = S[1];

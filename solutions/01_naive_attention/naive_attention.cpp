@@ -1,4 +1,4 @@
-// Chapter 1, naive attention: the three steps, and the given function that takes them for every head.
+// Chapter 1, naive attention: the three steps, and the given function that runs them for every head.
 //
 // Source: Vaswani et al. 2017, section 3.2.1, equation (1); Dao et al. 2022, section 2.2, Algorithm 0.
 // Test it: ./workbook test 1
@@ -17,7 +17,7 @@
 namespace ch01 {
 
 void scaled_scores(Matrix<const float> Q, Matrix<const float> K, Matrix<float> S, float scale, bool causal) {
-  // TODO(1.1) Fill S: the dot product of query i and key j, times scale; -inf where query i does not see key j
+  // TODO(1.1) Fill S: the dot product of query i and key j, times scale; -inf if query i does not see key j
   // (about 10 lines).
   // BEGIN 1.1
   const std::int64_t Nq = Q.rows(), Nk = K.rows(), d = Q.columns();
@@ -40,7 +40,7 @@ void softmax_rows(Matrix<const float> S, Matrix<float> P, std::span<float> lse) 
   for (std::int64_t i = 0; i < Nq; ++i) {
     float m = minus_infinity;
     for (std::int64_t j = 0; j < Nk; ++j) m = std::max(m, S(i, j));
-    // In a fully masked row m is -inf, and -inf - (-inf) is NaN. With 0 in its place, every exp is 0, and so is l.
+    // In a fully masked row m is -inf, and -inf - (-inf) is NaN. With m_safe = 0 every exp is 0, and so is l.
     const float m_safe = m == minus_infinity ? 0 : m;
 
     float l = 0;
@@ -55,7 +55,7 @@ void softmax_rows(Matrix<const float> S, Matrix<float> P, std::span<float> lse) 
 }
 
 void weighted_values(Matrix<const float> P, Matrix<const float> V, Matrix<float> O) {
-  // TODO(1.3) Fill O: row i is the sum of V's rows, row j weighted by P(i, j) (about 8 lines).
+  // TODO(1.3) Fill O: row i is the sum of the rows of V, where row j has the weight P(i, j) (about 8 lines).
   // BEGIN 1.3
   const std::int64_t Nq = P.rows(), Nk = V.rows(), d = V.columns();
   for (std::int64_t i = 0; i < Nq; ++i) {
@@ -69,9 +69,9 @@ void weighted_values(Matrix<const float> P, Matrix<const float> V, Matrix<float>
 
 namespace {
 
-/// Refuses a call whose S and P do not fit the free memory.
-void ask_for_memory(const workbook::Shape& shape) {
-  // In double, since a product of sizes may exceed 64 bits. It is exact up to 2^53 bytes, far beyond any machine.
+/// Throws Refused if S and P do not fit in the free memory.
+void check_memory(const workbook::Shape& shape) {
+  // In double, because the size may exceed 64 bits. It is exact up to 2^53 bytes, far more than any machine has.
   const double scores = double(shape.B) * double(shape.H) * double(shape.Nq) * double(shape.Nk);
   const double needed = 2 * scores * sizeof(float);
   const double available = double(workbook::cuda::available_memory());
@@ -80,7 +80,7 @@ void ask_for_memory(const workbook::Shape& shape) {
   const double GiB = 1 << 30;
   char message[256];
   std::snprintf(message, sizeof message,
-                "S and P would take %.1f GiB, and %.1f GiB are free. Chapter 1 keeps all scores, O(Nq·Nk) a head; "
+                "S and P would take %.1f GiB, and %.1f GiB are free. Chapter 1 stores all scores, O(Nq·Nk) per head; "
                 "chapter 2 computes the same in memory that does not grow with N",
                 needed / GiB, available / GiB);
   throw workbook::cuda::Refused(message);
@@ -89,7 +89,7 @@ void ask_for_memory(const workbook::Shape& shape) {
 }  // namespace
 
 void attention(const workbook::AttentionCall& call) {
-  ask_for_memory(call.shape);
+  check_memory(call.shape);
   const std::int64_t heads = call.shape.B * call.shape.H, Nq = call.shape.Nq, Nk = call.shape.Nk, d = call.shape.d;
   std::vector<float> S_values(std::size_t(heads * Nq * Nk)), P_values(S_values.size());
   const std::span<float> S_all(S_values), P_all(P_values);
@@ -101,7 +101,7 @@ void attention(const workbook::AttentionCall& call) {
   const auto S = [&](std::int64_t n) { return workbook::head("S", S_all, 0, n, heads, Nq, Nk); };
   const auto P = [&](std::int64_t n) { return workbook::head("P", P_all, 0, n, heads, Nq, Nk); };
 
-  // Three passes over all heads, as three GPU kernels make them: each reads what the one before has written.
+  // Three loops over all heads, like three GPU kernels: each reads what the previous one has written.
   for (std::int64_t n = 0; n < heads; ++n) scaled_scores(Q(n), K(n), S(n), call.scale, call.causal());
   for (std::int64_t n = 0; n < heads; ++n) softmax_rows(S(n), P(n), call.lse.subspan(n * Nq, Nq));
   for (std::int64_t n = 0; n < heads; ++n) weighted_values(P(n), V(n), O(n));

@@ -1,11 +1,11 @@
-// Chapter 5, causal: the kernel, and the launch. The phases are in phases.hpp.
+// Chapter 5, the causal mask: the kernel, and the launch. The phases are in phases.hpp.
 //
-// What changes: a tile of queries goes through the tiles of keys up to the diagonal and no further, only tiles that the
-// diagonal crosses are masked, and the longest blocks start first.
-// What it costs: in the tiles that are crossed, half of the work is for nothing.
+// What changes: a Q tile loops over the K/V tiles up to the diagonal only, only the tiles that the diagonal crosses are
+// masked, and the longest blocks start first.
+// What it costs: about half of the work in the tiles that the diagonal crosses is wasted.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1 ("Causal masking").
-// Test it: ./workbook test 5; look at it: ./workbook trace 5 --causal
+// Test it: ./workbook test 5; trace it: ./workbook trace 5 --causal
 #include "causal.hpp"
 
 #include "common/cuda/dispatch.hpp"
@@ -14,23 +14,23 @@
 namespace ch05 {
 namespace {
 
-// How many tiles of K and of V a block has room for: with d = 128 one of each, or only one block would fit.
+// Buffers for tiles of K, and for tiles of V. With two of each at d = 128, only one block per SM would fit.
 template <int d>
-constexpr int copies = d <= 64 ? 2 : 1;
-// Keys of a tile that a warp takes at a time. With one tile of K, a step is all of it: then K is free for the next.
+constexpr int buffers = d <= 64 ? 2 : 1;
+// Keys per step. With one buffer for K, a step is the whole tile, so that K may be overwritten after QKᵀ.
 template <int d, int Bc>
-constexpr int step = copies<d> == 2 ? 32 : Bc;
+constexpr int step = buffers<d> == 2 ? 32 : Bc;
 
-/// What a block keeps in shared memory. Every warp uses its own Q and workspace, and all of K and V.
+/// A block's shared memory. Each warp uses its own Q and workspace, and all of K and V.
 template <int d, int Br, int Bc, int warps>
 struct Shared {
-  Element Q[warps][warp_rows][d + pad_half], K[copies<d>][Bc][d + pad_half], V[copies<d>][Bc][d + pad_half];
+  Element Q[warps][warp_rows][d + pad_half], K[buffers<d>][Bc][d + pad_half], V[buffers<d>][Bc][d + pad_half];
   float row_index[side][side];  // element (i, j) is i
-  Workspace<d, step<d, Bc>> own[warps];
-  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, own);
+  Workspace<d, step<d, Bc>> workspace[warps];
+  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, workspace);
 };
 
-/// One block per tile of queries and head. scale holds log2(e).
+/// One block per Q tile and head. scale includes log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
     attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
@@ -44,60 +44,60 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   const std::int64_t first_query = std::int64_t(q_tile) * Br + warp_rows * warp;  // of this warp
   const std::int64_t first_row = head * sizes.Nq + first_query, query = first_query + lane;
   const int rows = min(std::int64_t(warp_rows), sizes.Nq - first_query);  // none if negative
-  auto& own = smem.own[warp];
+  auto& workspace = smem.workspace[warp];
   K += head * sizes.Nk * d, V += head * sizes.Nk * d;
   const int tiles = kv_tiles<Br, Bc>(std::int64_t(q_tile) * Br, sizes);
-  [[maybe_unused]] const auto copy = [&](Element(&places)[copies<d>][Bc][d + pad_half], const Element* source, int j) {
-    copy_tile<threads>(places[j % copies<d>], source, min(std::int64_t(Bc), sizes.Nk - std::int64_t(j) * Bc), thread);
+  [[maybe_unused]] const auto copy = [&](Element(&target)[buffers<d>][Bc][d + pad_half], const Element* source, int j) {
+    copy_tile<threads>(target[j % buffers<d>], source, min(std::int64_t(Bc), sizes.Nk - std::int64_t(j) * Bc), thread);
   };
-  // TODO(5.5) The kernel's body, with the phases and the order of chapter 4's third kernel (about 42 lines):
-  //   start the copies of Q and, if the block sees any key, of K_0; with two places of each, of V_0 too
-  //   clear O and write row_index; when Q has arrived, keep it
-  //   for each tile j: wait until K_j is there for all, with two places V_j too; start the next copy, to the free place
-  //     S, P and O, step by step; with one place of each, V_j and K_j+1 arrive in turns
+  // TODO(5.5) The kernel's body, in the order of chapter 4's kernel 3, for both schedules (about 42 lines):
+  //   issue the copies of Q and, if tiles > 0, of K_0; with two buffers, of V_0 too; commit
+  //   prepare; wait for Q; load_Q
+  //   two buffers: for each tile j: wait, barrier, copy K_j+1 and V_j+1; then S, P and O in steps
+  //   one buffer: for each tile j: wait, barrier, copy V_j; S and P; wait, barrier, copy K_j+1; then O
   //   write O / l and the LSE
   // BEGIN 5.5
   copy_tile<warp_size>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
   if (tiles > 0) copy(smem.K, K, 0);                                  // (Bc, d)
-  if (tiles > 0 && copies<d> == 2) copy(smem.V, V, 0);                // (Bc, d)
+  if (tiles > 0 && buffers<d> == 2) copy(smem.V, V, 0);               // (Bc, d)
   __pipeline_commit();
   Fragments<d> fragments;
   prepare<threads>(fragments, smem.row_index, thread);
   __pipeline_wait_prior(0);
-  __syncwarp();  // Q is there for all lanes
-  keep_Q(fragments, smem.Q[warp]);
+  __syncwarp();  // Q is visible to all lanes
+  load_Q(fragments, smem.Q[warp]);
   RowState row;
-  if constexpr (copies<d> == 2) {
+  if constexpr (buffers<d> == 2) {
     for (int j = 0; j < tiles; ++j) {
       __pipeline_wait_prior(0);
-      __syncthreads();           // K_j and V_j are there; nobody reads the tiles that the next copies overwrite
+      __syncthreads();           // K_j and V_j are complete; the tiles that are overwritten next have been read
       K += Bc * d, V += Bc * d;  // to tile j + 1
       if (j + 1 < tiles) copy(smem.K, K, j + 1), copy(smem.V, V, j + 1);
       __pipeline_commit();
       for (int first_key = 0; first_key < Bc; first_key += step<d, Bc>) {
-        multiply_QK(own, fragments, smem.Q[warp], smem.K[j % 2], first_key);
-        const float rescale = online_softmax(own, row, query, std::int64_t(j) * Bc + first_key, j, sizes, scale);
+        multiply_QK(workspace, fragments, smem.Q[warp], smem.K[j % 2], first_key);
+        const float rescale = softmax_step(workspace, row, query, std::int64_t(j) * Bc + first_key, j, sizes, scale);
         rescale_O(fragments, smem.row_index, rescale);
-        accumulate_PV(own, fragments, smem.V[j % 2], first_key);
+        accumulate_PV(workspace, fragments, smem.V[j % 2], first_key);
       }
     }
   } else {
     for (int j = 0; j < tiles; ++j) {
       __pipeline_wait_prior(0);
-      __syncthreads();  // K_j is there; nobody reads V_j-1 any more
+      __syncthreads();  // K_j is complete; V_j-1 has been read
       copy(smem.V, V, j);
       __pipeline_commit();
-      multiply_QK(own, fragments, smem.Q[warp], smem.K[0], 0);
-      rescale_O(fragments, smem.row_index, online_softmax(own, row, query, std::int64_t(j) * Bc, j, sizes, scale));
+      multiply_QK(workspace, fragments, smem.Q[warp], smem.K[0], 0);
+      rescale_O(fragments, smem.row_index, softmax_step(workspace, row, query, std::int64_t(j) * Bc, j, sizes, scale));
       __pipeline_wait_prior(0);
-      __syncthreads();           // V_j is there; nobody reads K_j any more
+      __syncthreads();           // V_j is complete; K_j has been read
       K += Bc * d, V += Bc * d;  // to tile j + 1
       if (j + 1 < tiles) copy(smem.K, K, j + 1);
       __pipeline_commit();
-      accumulate_PV(own, fragments, smem.V[0], 0);
+      accumulate_PV(workspace, fragments, smem.V[0], 0);
     }
   }
-  write_output(own, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+  write_output(workspace, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
   // END 5.5
 }
 
@@ -114,7 +114,7 @@ void start(const ForwardCall<Element>& call) {
 
 }  // namespace
 
-// E is the element type that this file is compiled for.
+// E is Element, the type that this file is compiled for.
 template <class E>
 void causal(const ForwardCall<E>& call, const Tiles& tiles) {
   workbook::cuda::with_sizes<built>(call.shape.d, tiles, [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });

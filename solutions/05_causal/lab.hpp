@@ -1,6 +1,6 @@
-// Chapter 5, the lab: causal attention with one lane a query. Nothing that it writes is wrong, and yet something is.
+// Chapter 5, the lab: causal attention with one query per lane. Its output is correct, but it reads out of bounds.
 //
-// See it: ./workbook trace 5 --operation lab --causal --seq 130 --heads 2
+// Trace it: ./workbook trace 5 --operation lab --causal --seq 130 --heads 2
 // Test it: ./workbook test 5.6
 #pragma once
 

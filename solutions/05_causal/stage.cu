@@ -1,4 +1,4 @@
-// Chapter 5's kernel as a stage, given: what it is built for, and how to start it.
+// Chapter 5's kernel as a stage, given: the sizes that are compiled, and the launch.
 #include <numbers>
 
 #include "causal.hpp"

@@ -1,4 +1,4 @@
-// Chapter 1: S = scale·QKᵀ, P = softmax(S), O = PV, each step alone, then the whole.
+// Chapter 1: S = scale·QKᵀ, P = softmax(S), O = PV, each step alone, then all three.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
@@ -166,7 +166,7 @@ void expect_product(const Tensor<float>& P, const Problem& problem, const std::s
 }  // namespace
 
 TEST_CASE("scores are scaled once", "[1.1]") {
-  // A scale of its own first: with 1/√d, 1/d and the scale squared are the same number.
+  // First a scale other than 1/√d: with 1/√d, 1/d and the scale squared are the same number.
   expect_scores(one_head("normal", 20, 33, 32, false, 0.3f), "normal");
   expect_scores(one_head("normal", 37, 37, 64), "normal");
 }
@@ -196,7 +196,7 @@ TEST_CASE("masked scores are -inf whatever the scale is", "[1.1]") {
 TEST_CASE("each row of P sums to one", "[1.2]") {
   const Softmax result = softmax(scores(23, 41, 1, 0, false, 2), "unit normal scores");
   expect_P(result);
-  // The property by itself: nobody should need the oracle to believe it.
+  // The property by itself, without the oracle.
   for (std::int64_t i = 0; i < 23; ++i) {
     double sum = 0;
     for (std::int64_t j = 0; j < 41; ++j) sum += result.P(0, 0, i, j);
@@ -208,17 +208,17 @@ TEST_CASE("each row of P sums to one", "[1.2]") {
 }
 
 TEST_CASE("softmax survives scores of ±100", "[1.2]") {
-  // These first: not all of them overflow, and what is NaN throughout tells nothing.
+  // These come first because not all of them overflow: a result that is all NaN does not identify the mistake.
   expect_P(softmax(scores(9, 40, 40, 0, false, 7), "scores between about -100 and 100"));
   expect_P(softmax(scores(9, 40, 1, 100, false, 5), "scores about 100"));
   expect_P(softmax(scores(9, 40, 1, -100, false, 6), "scores about -100"));
 }
 
-TEST_CASE("scores far below zero are as good as others", "[1.2]") {
-  // Softmax does not change when all scores of a row move by the same number: there is no smallest maximum.
+TEST_CASE("scores far below zero do not underflow", "[1.2]") {
+  // Softmax does not change if all scores of a row are shifted by the same number, however far below zero.
   expect_softmax(softmax(scores(9, 40, 1, -200, false, 12), "scores about -200"), true, true);
   expect_softmax(softmax(scores(9, 40, 1, -1e4F, false, 13), "scores about -10000"), true, true);
-  // Relative to 0 no row underflows, relative to another row's scores all but the first do.
+  // Relative to 0 no row underflows; relative to another row's maximum, all rows but the first do.
   Tensor<float> apart = scores(9, 40, 1, 60, false, 15);
   for (std::int64_t i = 1; i < 9; ++i)
     for (std::int64_t j = 0; j < 40; ++j) apart(0, 0, i, j) -= 110;
@@ -270,7 +270,7 @@ TEST_CASE("O is the P-weighted sum of V's rows", "[1.3]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("a weight of 0 says nothing about the weights after it", "[1.3]") {
+TEST_CASE("keys after a weight of 0 are included", "[1.3]") {
   const Problem problem = one_head("value mean", 19, 31, 32);
   Tensor<float> P = weights_of(problem);
   for (std::int64_t i = 0; i < 19; ++i)
@@ -317,7 +317,7 @@ TEST_CASE("heads do not mix", "[whole]") {
 }
 
 TEST_CASE("S and P are materialised", "[whole]") {
-  // What chapter 2 will do without: two matrices of Nq·Nk floats a head, counted to the byte.
+  // Two matrices of Nq·Nk floats per head, counted to the byte. Chapter 2 avoids them.
   const Problem problem = make_input("normal", {{1, 2, 2, 96, 160, 32}, false, 0, 7});
   const AttentionResult result = attention(problem);
   expect_written(result.O.values[0], "O");

@@ -1,4 +1,4 @@
-// Chapter 1's given GPU version: right, and with the traffic that makes it the baseline of the chapters to come.
+// Chapter 1's given GPU version: its results, and its traffic, the baseline of the later chapters.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/support/subject.hpp"

@@ -232,7 +232,7 @@ TEST_CASE("masked blocks change nothing", "[2.1]") {
   expect_state(std::vector<float>(40, minus_infinity), 16, "every score masked", open);
 }
 
-TEST_CASE("merging equals one pass over both parts", "[2.2]") {
+TEST_CASE("merging equals one pass through both parts", "[2.2]") {
   const std::int64_t d = 8;
   for (const float shift : {0.0f, 5.0f, -5.0f, 60.0f, -60.0f}) {
     const std::vector<float> x = normal_row(20, 6), y = normal_row(30, 7, 1, shift), V = normal_row(50 * 8, 8, 1, 2);
@@ -249,7 +249,7 @@ TEST_CASE("merging partial states is associative", "[2.2]") {
     parts.push_back(part_of(normal_row(10, 10 + std::uint64_t(i), 1, float(4 * i)),
                             std::span(V).subspan(std::size_t(i) * 80, 80), d));
   }
-  // Each merge is right by itself …
+  // Each merge is correct by itself …
   const Part ab = merged(parts[0], parts[1]), bc = merged(parts[1], parts[2]);
   expect_merge(parts[0], parts[1], "parts 0 and 1");
   expect_merge(parts[1], parts[2], "parts 1 and 2");
@@ -322,15 +322,15 @@ TEST_CASE("masked scores are -inf whatever the scale is", "[2.3]") {
   }
 }
 
-TEST_CASE("a tile without a visible key changes nothing, wherever it lies", "[2.3]") {
-  // With Br = 64 and Bc = 8 the first rows of a tile of queries see none of the last tiles, and with Nq > Nk the first
-  // see none at all.
+TEST_CASE("a tile without a visible key changes nothing", "[2.3]") {
+  // With Br = 64 and Bc = 8 the first rows of a Q tile see no key of the last K/V tiles, and with Nq > Nk the first
+  // rows see no key at all.
   expect_tiled(make_input("value mean", {{1, 1, 1, 64, 64, 32}, true, 0, 16}), "value mean", 64, 8);
   expect_tiled(make_input("value mean", {{2, 1, 1, 90, 64, 32}, true, 0, 17}), "value mean", 64, 8);
 }
 
 TEST_CASE("probabilities keep their precision", "[2.3]") {
-  // Float all the way: P rounded to bfloat16 is off by far more than the bounds, most of all in the root mean square.
+  // Everything is in float: P rounded to bfloat16 exceeds the bounds, most of all in the root mean square.
   expect_tiled(make_input("normal", {{1, 1, 1, 64, 512, 64}, false, 0, 10}), "normal", 64, 64);
   expect_tiled(make_input("value mean", {{1, 1, 1, 64, 512, 64}, false, 0, 11}), "value mean", 64, 64);
 }
@@ -355,7 +355,7 @@ TEST_CASE("tiled attention agrees with chapter 1", "[whole]") {
 }
 
 TEST_CASE("states of two halves merge to the state of the row", "[whole]") {
-  // 2.1 and 2.2 together: what a row's m and l are does not depend on where it was cut.
+  // 2.1 and 2.2 together: m and l of a row do not depend on where it is split.
   std::vector<float> rising = normal_row(60, 20, 2);
   std::sort(rising.begin(), rising.end());
   std::vector<float> falling(rising.rbegin(), rising.rend()), half_masked = rising;
@@ -386,8 +386,8 @@ TEST_CASE("future positions have zero influence", "[whole]") {
 
 TEST_CASE("extra memory does not grow with N", "[whole]") {
   if (!worker::kCountsMemory) SKIP("a sanitizer build does not limit memory");
-  // A tile of S, and a few numbers a row of the tile. A row of S would take a MiB, or half of one in 16 bits: more than
-  // there is of stack and of static memory too.
+  // A tile of S, and a few numbers per row. One row of S would take 1 MiB, or half in 16 bits, more than the stack and
+  // the static memory could hide.
   constexpr std::int64_t d = 8, N = 262144;
   allow_memory((32 * 32 + 32 * (d + 8)) * 4, {"extra-memory", "a workspace has Nk columns where it needs Bc", ""});
   for (const auto& [Nq, Nk] : {std::pair(std::int64_t(4), N), std::pair(N, std::int64_t(4))}) {

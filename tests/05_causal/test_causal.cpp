@@ -1,4 +1,4 @@
-// Chapter 5: the causal mask without its work: which tiles are read, which are masked, and in which order.
+// Chapter 5, the causal mask: which tiles are read and masked, and the order of the blocks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ Input causal_input(const std::string& kind, const Shape& shape, std::uint64_t se
   return input(kind, shape, seed, true);
 }
 
-/// How many tiles of keys of the queries of tile `t`, from the first on, need no mask: those of which its first query
-/// sees every key.
+/// The number of K/V tiles, from the first on, that Q tile `t` computes without a mask: its first query sees all of
+/// their keys.
 std::int64_t tiles_below(const Shape& s, const Tiles& tiles, std::int64_t t) {
   return visible_keys(t * tiles.Br, s.Nq, s.Nk, true) / tiles.Bc;
 }
@@ -41,7 +41,7 @@ std::string tiles_text(std::int64_t set) {
   return text.empty() ? "none" : text;
 }
 
-/// What each block of a launch did, in the order of the blocks' numbers.
+/// What each block of a launch read and masked, in the order of the block indices.
 struct Block {
   std::int64_t head, q_tile;                    ///< -1 if it read no query
   std::int64_t K_tiles, V_tiles, masked_tiles;  ///< tile j as bit j
@@ -101,8 +101,8 @@ TEST_CASE("causal reads only tiles on or below the diagonal", "[5.1]") {
   }
 }
 
-TEST_CASE("causal reads every tile that some query sees", "[5.1]") {
-  // The last key that a query sees counts most.
+TEST_CASE("causal reads every tile with a visible key", "[5.1]") {
+  // The last visible key of each query has the largest weight.
   for (const auto& [Nq, Nk] :
        {Lengths{234, 384}, {191, 256}, {129, 129}, {65, 97}, {97, 65}, {33, 200}, {200, 33}, {70, 133}, {1, 1}}) {
     for (const Tiles& tiles : all_tiles(64))
@@ -120,8 +120,9 @@ TEST_CASE("the mask is aligned at the bottom right", "[5.1]") {
   }
 }
 
-TEST_CASE("without the mask every tile is read, also where Nk and Nq differ", "[5.1]") {
-  // The last key counts most, in every tile of queries: a range that ends at the diagonal shows in all but the last.
+TEST_CASE("without the mask every tile is read, even if Nq and Nk differ", "[5.1]") {
+  // The last key has the largest weight in every Q tile, so a range that ends at the diagonal fails in all but the
+  // last.
   for (const auto& [Nq, Nk] : {Lengths{200, 333}, {260, 260}, {130, 1000}, {333, 200}, {300, 64}}) {
     for (const Tiles& tiles : all_tiles(64)) expect_right(input("rising maximum", {1, 1, 1, Nq, Nk, 64}, 6), tiles);
   }
@@ -131,7 +132,7 @@ TEST_CASE("without the mask every tile is read, also where Nk and Nq differ", "[
 
 // ---- 5.2 mask_boundary ----
 
-TEST_CASE("no query sees a key behind it", "[5.2]") {
+TEST_CASE("no query sees a later key", "[5.2]") {
   expect_right(causal_input("normal", {1, 1, 1, 96, 96, 64}, 12), {32, 32});
   expect_right(causal_input("value mean", {1, 1, 1, 192, 128, 64}, 12));
   for (const std::int64_t query : {0, 31, 32, 63, 64, 98}) {
@@ -177,13 +178,13 @@ TEST_CASE("only boundary tiles are masked", "[5.2]") {
   }
 }
 
-TEST_CASE("all boundary tiles are masked, also when there are several", "[5.2]") {
-  // With Q = 0 every key that is seen counts the same.
+TEST_CASE("all boundary tiles are masked, even if there are several", "[5.2]") {
+  // With Q = 0 all visible keys have the same weight.
   for (const auto& [Nq, Nk] : {Lengths{256, 256}, {200, 233}, {233, 200}, {100, 150}}) {
     for (const Tiles& tiles : all_tiles(64)) {
       const Input given = causal_input("uniform", {1, 1, 1, Nq, Nk, 64}, 16);
       const AttentionResult result = expect_right(given, tiles);
-      if (result.reply.counters.empty()) continue;  // nothing counts on the GPU
+      if (result.reply.counters.empty()) continue;  // there are no counters on the GPU
       const Shape& s = given.problem.shape;
       const auto masked = [&](std::int64_t t) {
         return tiles_seen(given.problem, tiles, t) - tiles_below(s, tiles, t);
@@ -211,8 +212,8 @@ TEST_CASE("rows without keys give zero and -inf, never NaN", "[5.3]") {
   expect_right(causal_input("negative logits", {1, 1, 1, 90, 50, 64}, 22), {64, 64});
 }
 
-TEST_CASE("a row that sees no key of a tile keeps what it has", "[5.3]") {
-  // Of 128 queries the first 32 see none of the last keys that their block goes through.
+TEST_CASE("a row without visible keys in a tile keeps m, l and O", "[5.3]") {
+  // The first 32 of 128 queries see none of the last keys that their block reads.
   for (const char* kind : {"normal", "falling maximum", "negative logits"}) {
     for (const Tiles& tiles : all_tiles(64)) expect_right(causal_input(kind, {1, 1, 1, 128, 192, 64}, 23), tiles);
     expect_right(causal_input(kind, {1, 1, 1, 128, 192, 128}, 24), {128, 32});
@@ -220,7 +221,7 @@ TEST_CASE("a row that sees no key of a tile keeps what it has", "[5.3]") {
 }
 
 TEST_CASE("scores of -inf give a P of 0", "[5.3]") {
-  // Each row begins with 64 of them. Where they are only far below the others they count just as little.
+  // Each row begins with 64 scores of -inf. Scores of about -60000 must give the same result: their P is 0 too.
   const std::int64_t Nq = 40, Nk = 150, d = 64;
   Input given = causal_input("value mean", {1, 1, 1, Nq, Nk, d}, 32);
   for (std::int64_t i = 0; i < Nq; ++i) given.problem.Q(0, 0, i, 0) = 8;
@@ -263,12 +264,13 @@ TEST_CASE("large logits stay finite", "[5.3]") {
 
 TEST_CASE("m moves only when a score exceeds it by more than slack", "[5.3]") {
   require_counters();
-  // Normal scores rise by less than slack after a row's first keys: what 64 more keys below the diagonal cost is no
-  // shuffle, for no factor differs from 1.
+  // After a row's first keys, normal scores rise by less than slack. So 64 more keys below the diagonal cost no
+  // shuffle: every factor is 1.
   for (const std::int64_t d : head_dims()) {
     for (const Tiles& tiles : {usual_tiles(d), small_tiles(d)}) {
       const double more = growth("shuffles", d, tiles);
-      // An m that follows every score spoils no number. Where one is wrong, the factors differ from 1 for that.
+      // An m that follows every score gives correct results. If the results are wrong, the factors differ from 1 for
+      // another reason.
       const Input many = input("normal", {1, 1, 1, tiles.Br, 192, d}, 7);
       const bool only_follows = more == 0 || is_right(many.problem, attention(many, tiles));
       expect(more == 0,
@@ -281,7 +283,7 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[5.3]") {
 
 // ---- 5.4 work_of ----
 
-TEST_CASE("every tile of queries of every head is done once", "[5.4]") {
+TEST_CASE("every Q tile of every head is computed once", "[5.4]") {
   for (const std::int64_t H : {1, 7, 8, 9, 19})
     expect_right(causal_input("value mean", {1, H, H, 70, 40, 32}, 30), {32, 32});
   expect_right(causal_input("value mean", {3, 3, 3, 65, 80, 32}, 31), {32, 32});
@@ -296,7 +298,7 @@ TEST_CASE("the longest blocks start first", "[5.4]") {
     const std::vector<Block> blocks = blocks_of(given.problem, tiles);
     const std::int64_t full_group = 8 * tiles_of(150, tiles.Br);
     for (std::size_t i = 1; i < blocks.size(); ++i) {
-      if (std::int64_t(i) % full_group == 0) continue;  // other heads begin
+      if (std::int64_t(i) % full_group == 0) continue;  // the next group of heads begins
       const std::int64_t before = std::popcount(std::uint64_t(blocks[i - 1].K_tiles)),
                          now = std::popcount(std::uint64_t(blocks[i].K_tiles));
       expect(now <= before,
@@ -309,7 +311,7 @@ TEST_CASE("the longest blocks start first", "[5.4]") {
   }
 }
 
-TEST_CASE("at most eight heads run at a time", "[5.4]") {
+TEST_CASE("heads are launched in groups of eight", "[5.4]") {
   require_counters();
   const Tiles tiles = nearest_tiles(32, {32, 32});
   for (const std::int64_t H : {8, 19}) {
@@ -322,7 +324,7 @@ TEST_CASE("at most eight heads run at a time", "[5.4]") {
              fmt::format("with {} heads of {} query tiles, block {} has head {}; blocks {} to {} belong to heads {} to "
                          "{}",
                          H, q_tiles, i, blocks[i].head, 8 * group * q_tiles, (last + 1) * q_tiles - 1, 8 * group, last),
-             "heads go in groups of heads_together, and a group's blocks are all started before the next group's",
+             "heads go in groups of heads_per_group, and a group's blocks are all started before the next group's",
              "heads-together");
     }
   }
@@ -331,7 +333,7 @@ TEST_CASE("at most eight heads run at a time", "[5.4]") {
 // ---- 5.5 the kernel's body ----
 
 TEST_CASE("both schedules agree with the oracle", "[5.5]") {
-  // The simulator reports what is read before its copy has arrived, and what is overwritten while others read it.
+  // The simulator reports tiles that are read before their copy is complete or overwritten while they are read.
   for (const std::int64_t d : head_dims()) {
     for (const Tiles& tiles : {Tiles{128, 32}, Tiles{64, 64}}) {
       for (const auto& [Nq, Nk] : {Lengths{1, 1}, {100, 200}, {200, 70}})
@@ -342,7 +344,7 @@ TEST_CASE("both schedules agree with the oracle", "[5.5]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("a block waits once a tile, and twice where there is one place", "[5.5]") {
+TEST_CASE("one barrier per tile with two buffers, two with one", "[5.5]") {
   require_counters();
   for (const std::int64_t d : {64, 128}) {
     for (const auto& [Nq, Nk] : {Lengths{200, 333}, {333, 200}}) {
@@ -362,7 +364,7 @@ TEST_CASE("a block waits once a tile, and twice where there is one place", "[5.5
   }
 }
 
-TEST_CASE("a tile is copied once for each query tile that sees it, and none for one that sees no key", "[5.5]") {
+TEST_CASE("each Q tile copies each K/V tile that it needs once", "[5.5]") {
   require_counters();
   for (const std::int64_t d : {64, 128}) {
     for (const auto& [Nq, Nk] : {Lengths{200, 150}, {300, 90}}) {
@@ -383,7 +385,7 @@ TEST_CASE("a tile is copied once for each query tile that sees it, and none for 
   }
 }
 
-TEST_CASE("tiles are copied while others are multiplied", "[5.5]") {
+TEST_CASE("tiles are copied during the matmuls", "[5.5]") {
   for (const std::int64_t d : head_dims()) expect_products_beside_copies(d, d == 128 ? 0.5 : 1);
 }
 
