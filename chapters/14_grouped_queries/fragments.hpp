@@ -1,4 +1,4 @@
-// Chapter 14, given: tiles with swizzled rows in shared memory, and operands of mma.m16n8k16, as in chapter 8.
+// Chapter 14, given: tiles with swizzled rows in shared memory, and the operands of mma.m16n8k16, as in chapter 8.
 #pragma once
 
 #include "common/cuda/kernel.hpp"
@@ -8,22 +8,24 @@ namespace {
 
 using workbook::cuda::Fragment;
 
-/// Where element e of a lane is in a part (16, 8) of a result.
-struct Place {
+/// The row and column of a lane's element e in a part, an accumulator (16, 8).
+struct Position {
   int row, column;
 };
-__device__ inline Place place_in_D(int lane, int e) {
+__device__ inline Position position_in_part(int lane, int e) {
   return {lane / 4 + e / 2 * 8, lane % 4 * 2 + e % 2};
 }
 
-/// The first element of a chunk of 8 elements of a row. Where a row has 64 bytes, two share the order of their chunks.
+/// The address of a chunk, 8 elements (16 bytes), in a swizzled row. Rows of 64 bytes share the order of chunks in
+/// pairs.
 template <class Element, int rows, int columns>
 __device__ __forceinline__ Element* swizzled(Element (&tile)[rows][columns], int row, int chunk) {
   constexpr int side_by_side = columns < 64 ? 64 / columns : 1, chunks = 8 / side_by_side;
   return &tile[row][(chunk ^ row / side_by_side % chunks) * 8];
 }
 
-/// A left operand (16, 16); a right one of 16 rows of the tile, which are its columns; and one whose rows they are.
+/// Loads A (16, 16), the tile from `row` and `column` on; B whose columns are 16 rows of the tile (Bᵀ is stored); and B
+/// whose rows are 16 rows of the tile.
 template <class Element, int rows, int d>
 __device__ __forceinline__ void load_A(Fragment<Element, 4>& A, Element (&tile)[rows][d], int row, int column) {
   const int lane = threadIdx.x % 32;

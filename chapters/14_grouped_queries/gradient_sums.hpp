@@ -1,5 +1,5 @@
-// Chapter 14, backward, given: what each query brings, and a Q tile's dQ, which every K/V tile has a part of.
-// Chapter 9 builds both. Nothing here asks which heads share K and V: all of it is by heads of Q.
+// Chapter 14, backward, given: the row statistics, and the sum of dQ, to which every K/V tile adds. Chapter 9 builds
+// both. Nothing here depends on which heads share K and V: everything is per head of Q.
 //
 // Source: Dao 2023 (FlashAttention-2), Algorithm 2; Dao et al. 2022, appendix B.2: D = rowsum(dO∘O).
 #pragma once
@@ -9,62 +9,64 @@
 namespace ch14 {
 namespace {
 
-/// The rows of a head in dQ_sum and in what the queries bring: Nq, filled up to whole Q tiles of any size.
+/// The rows of a head in dQ_sum and the row statistics: Nq, padded to a multiple of 64, which is a whole number of Q
+/// tiles of any size.
 __host__ __device__ __forceinline__ int padded(int Nq) {
   return (Nq + 63) / 64 * 64;
 }
 
-/// For each query of `count`, of heads filled up to padded(Nq) rows: LSE·log2(e), or +inf if its P is to be 0, as for
-/// rows that see nothing or do not exist; and D = rowsum(dO∘O). d / 8 neighbouring lanes a query. Clears dQ_sum
-/// and turns, if there are any.
+/// The statistics of each padded row (padded(Nq) per head, `count` in all): LSE·log2(e), or +inf where P must be 0 (no
+/// unmasked key, or padding); and D = rowsum(dO∘O). d / 8 adjacent lanes per row. Clears dQ_sum, and semaphores if
+/// given.
 template <int d>
 __global__ void prepare_rows(const Element* __restrict__ O,   // (heads, Nq, d)
                              const Element* __restrict__ dO,  // (heads, Nq, d)
-                             const float* __restrict__ lse,   // (heads, Nq), natural logarithm, -inf: sees nothing
-                             float2* __restrict__ rows,       // (heads, padded(Nq))
+                             const float* __restrict__ lse,   // (heads, Nq), natural logarithm; -inf: no unmasked key
+                             float2* __restrict__ row_stats,  // (heads, padded(Nq))
                              float* __restrict__ dQ_sum,      // (heads, padded(Nq), d)
-                             int* __restrict__ turns,         // (1 + heads·padded(Nq) / 4), or nullptr
+                             int* __restrict__ semaphores,    // (1 + heads·padded(Nq) / 4), or nullptr
                              std::int64_t count, int Nq) {
   constexpr int lanes = d / 8;
-  const std::int64_t thread = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, place = thread / lanes;
-  if (place >= count) return;  // whole warps: count is a multiple of 64
-  const int query = place % padded(Nq), lane = threadIdx.x % lanes;
-  const std::int64_t row = place / padded(Nq) * Nq + query;
+  const std::int64_t thread = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, padded_row = thread / lanes;
+  if (padded_row >= count) return;  // whole warps: count is a multiple of 64
+  const int query = padded_row % padded(Nq), lane = threadIdx.x % lanes;
+  const std::int64_t row = padded_row / padded(Nq) * Nq + query;
   reinterpret_cast<float4*>(dQ_sum)[2 * thread] = reinterpret_cast<float4*>(dQ_sum)[2 * thread + 1] = {0, 0, 0, 0};
-  if (turns != nullptr && lane == 0 && place % 4 == 0) turns[1 + place / 4] = 0;
-  if (turns != nullptr && thread == 0) turns[0] = 0;
+  if (semaphores != nullptr && lane == 0 && padded_row % 4 == 0) semaphores[1 + padded_row / 4] = 0;
+  if (semaphores != nullptr && thread == 0) semaphores[0] = 0;
   float D = 0;
   if (query < Nq) {
-    const uint4 O_eight = reinterpret_cast<const uint4*>(O)[row * lanes + lane];
-    const uint4 dO_eight = reinterpret_cast<const uint4*>(dO)[row * lanes + lane];
+    const uint4 O_vector = reinterpret_cast<const uint4*>(O)[row * lanes + lane];
+    const uint4 dO_vector = reinterpret_cast<const uint4*>(dO)[row * lanes + lane];
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      D += float(reinterpret_cast<const Element*>(&O_eight)[i]) * float(reinterpret_cast<const Element*>(&dO_eight)[i]);
+      D += float(reinterpret_cast<const Element*>(&O_vector)[i]) *
+           float(reinterpret_cast<const Element*>(&dO_vector)[i]);
   }
 #pragma unroll
   for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(0xffffffff, D, step);
   if (lane != 0) return;
-  rows[place] = {query < Nq && lse[row] != -INFINITY ? lse[row] * log2_e : INFINITY, D};
+  row_stats[padded_row] = {query < Nq && lse[row] != -INFINITY ? lse[row] * log2_e : INFINITY, D};
 }
 
-/// Where in dQ_sum a lane has element e of part (16, 8) number `column_part` of 16 rows: an addition of a warp fills
-/// one line of 128 bytes.
+/// The address in dQ_sum of this lane's element e of part `column_part` (16, 8) of a row tile. One addition of a warp
+/// covers one 128-byte line.
 template <int d>
-__device__ __forceinline__ float* place_in_sum(float* dQ_sum, std::int64_t row_tile, int column_part, int e) {
+__device__ __forceinline__ float* address_in_sum(float* dQ_sum, std::int64_t row_tile, int column_part, int e) {
   return dQ_sum + ((row_tile * (d / 8) + column_part) * 4 + e) * 32 + threadIdx.x % 32;
 }
-/// A warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the Q tile on. In
-/// smem.dS[place] a row is a key: a left operand (16, 16) is a part of it, transposed.
+/// A warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the Q tile on. A row
+/// of smem.dS[buffer] is a key, so an operand A (16, 16) is loaded transposed.
 template <int parts, class T>
-__device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<T>& smem, int place, int row,
+__device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<T>& smem, int buffer, int row,
                                               int column) {
   const int lane = threadIdx.x % 32, key_of_lane = lane / 16 * 8 + lane % 8, chunk = row / 8 + lane / 8 % 2;
   clear<parts>(dQ);
 #pragma unroll
   for (int key = 0; key < T::Bc; key += 16) {
     Operand upper, lower, right;
-    workbook::cuda::ldmatrix_x4_trans(upper, swizzled(smem.dS[place], key + key_of_lane, chunk));
-    workbook::cuda::ldmatrix_x4_trans(lower, swizzled(smem.dS[place], key + key_of_lane, chunk + 2));
+    workbook::cuda::ldmatrix_x4_trans(upper, swizzled(smem.dS[buffer], key + key_of_lane, chunk));
+    workbook::cuda::ldmatrix_x4_trans(lower, swizzled(smem.dS[buffer], key + key_of_lane, chunk + 2));
 #pragma unroll
     for (int j = 0; j < parts / 2; ++j) {
       load_B_by_rows(right, smem.K, key, column + 16 * j);
@@ -73,59 +75,60 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<
   }
 }
 
-/// Whose turn it is to add to a warp's part of a Q tile: the number that `place` holds, which is `number` when this
-/// warp's has come. Without turns there is nothing to know.
-template <bool in_turns>
-struct Turn {};
+/// Orders the additions to a warp's piece of dQ (deterministic mode): this warp adds when *counter equals `turn`. Empty
+/// otherwise.
+template <bool deterministic>
+struct Semaphore {};
 template <>
-struct Turn<true> {
-  int* place;
-  int number;
+struct Semaphore<true> {
+  int* counter;
+  int turn;
 };
 
-/// The number at a turn's place, from device memory: `volatile` keeps the compiler from reading it once and for all.
-__device__ __forceinline__ int look(const Turn<true>& turn) {
-  return *static_cast<volatile int*>(turn.place);
+/// Reads the counter from device memory. `volatile` makes the compiler read it every time.
+__device__ __forceinline__ int read_counter(const Semaphore<true>& semaphore) {
+  return *static_cast<volatile int*>(semaphore.counter);
 }
 
-/// A warp waits until its turn has come: then what the warps before have added is there. `seen` is what the place held
-/// a while ago. It ends its turn when its own additions are there for all who see the next number.
-__device__ __forceinline__ void wait_for(const Turn<true>& turn, int seen) {
+/// Waits until *counter equals `turn`: then all earlier additions are visible. `seen` is a value read earlier. release:
+/// makes this warp's additions visible, then increments the counter.
+__device__ __forceinline__ void wait_for(const Semaphore<true>& semaphore, int seen) {
   if (threadIdx.x % 32 == 0) {
-    while (seen != turn.number) seen = look(turn);
-    __threadfence();  // the additions of this turn come after those that the number stands for
+    while (seen != semaphore.turn) seen = read_counter(semaphore);
+    __threadfence();  // this warp's additions come after those that the counter stands for
   }
-  __syncwarp();  // no lane adds before the turn has come
+  __syncwarp();  // no lane adds before lane 0 has seen the counter reach `turn`
 }
-__device__ __forceinline__ void end_turn(const Turn<true>& turn) {
-  __threadfence();  // this lane's additions come before the next number
-  __syncwarp();     // and so do those of all lanes
-  if (threadIdx.x % 32 == 0) atomicAdd(turn.place, 1);
+__device__ __forceinline__ void release(const Semaphore<true>& semaphore) {
+  __threadfence();  // this lane's additions are visible before the increment
+  __syncwarp();     // and so are the other lanes'
+  if (threadIdx.x % 32 == 0) atomicAdd(semaphore.counter, 1);
 }
 
-/// dQ += dS K: (Br, Bc), (Bc, d) -> (Br, d), of which each warp has 32 rows and T::dQ_columns columns. dSᵀ lies in
-/// smem.dS[place]. dQ_sum: the sums of this Q tile.
-template <class T, bool in_turns>
-__device__ __forceinline__ void add_dQ(float* dQ_sum, GradientShared<T>& smem, int place, const Turn<in_turns>& turn) {
+/// dQ += dS K: (Br, Bc), (Bc, d) -> (Br, d). Each warp computes 32 rows and T::dQ_columns columns. dSᵀ is in
+/// smem.dS[buffer]; dQ_sum is at this Q tile.
+template <class T, bool deterministic>
+__device__ __forceinline__ void add_dQ(float* dQ_sum, GradientShared<T>& smem, int buffer,
+                                       const Semaphore<deterministic>& semaphore) {
   constexpr int parts = T::dQ_columns / 8, row_groups = T::Br / 32;
   const int warp = threadIdx.x / 32, row = warp % row_groups * 32, column = warp / row_groups * T::dQ_columns;
   [[maybe_unused]] int seen = 0;
-  if constexpr (in_turns) seen = look(turn);  // the answer comes while the product is formed
+  if constexpr (deterministic) seen = read_counter(semaphore);  // the latency overlaps with the matmul
   Result<parts> dQ;
-  multiply_dS_K<parts>(dQ, smem, place, row, column);
-  if constexpr (in_turns) wait_for(turn, seen);
+  multiply_dS_K<parts>(dQ, smem, buffer, row, column);
+  if constexpr (deterministic) wait_for(semaphore, seen);
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
     for (int j = 0; j < parts; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) atomicAdd(place_in_sum<T::d>(dQ_sum, row / 16 + i, column / 8 + j, e), dQ[i][j][e]);
-  if constexpr (in_turns) end_turn(turn);
+      for (int e = 0; e < 4; ++e) atomicAdd(address_in_sum<T::d>(dQ_sum, row / 16 + i, column / 8 + j, e), dQ[i][j][e]);
+  if constexpr (deterministic) release(semaphore);
 }
 
-/// dQ = scale·dQ_sum, a warp for each part (16, 8).
+/// dQ = scale·dQ_sum, one warp per part (16, 8).
 template <int d>
-__global__ void write_dQ(float* dQ_sum,             // (heads, padded(Nq), d), see place_in_sum
+__global__ void write_dQ(float* dQ_sum,             // (heads, padded(Nq), d), see address_in_sum
                          Element* __restrict__ dQ,  // (heads, Nq, d)
                          std::int64_t parts, int Nq, float scale) {
   const std::int64_t part = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32, row_tile = part / (d / 8);
@@ -134,12 +137,12 @@ __global__ void write_dQ(float* dQ_sum,             // (heads, padded(Nq), d), s
   const std::int64_t head = row_tile / tiles_of_head;
 #pragma unroll
   for (int e = 0; e < 4; e += 2) {
-    const auto [row, column] = place_in_D(lane, e);
+    const auto [row, column] = position_in_part(lane, e);
     const int query = row_tile % tiles_of_head * 16 + row;
     if (query < Nq)
       *reinterpret_cast<std::uint32_t*>(dQ + (head * Nq + query) * d + 8 * column_part + column) =
-          cvt_rn_x2<Element>(*place_in_sum<d>(dQ_sum, row_tile, column_part, e) * scale,
-                             *place_in_sum<d>(dQ_sum, row_tile, column_part, e + 1) * scale);
+          cvt_rn_x2<Element>(*address_in_sum<d>(dQ_sum, row_tile, column_part, e) * scale,
+                             *address_in_sum<d>(dQ_sum, row_tile, column_part, e + 1) * scale);
   }
 }
 

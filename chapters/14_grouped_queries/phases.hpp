@@ -1,5 +1,5 @@
-// Chapter 14, given: what a block keeps in shared memory, a warp in registers, and the phases that do not ask which
-// query a row is. Chapter 8 builds them. Element is half or __nv_bfloat16.
+// Chapter 14, given: the shared memory of a thread block, the registers of a warp, and the phases that do not depend on
+// how rows are packed. Chapter 8 builds them. Element is half or __nv_bfloat16.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3.
 #pragma once
@@ -18,22 +18,22 @@ using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::mma_m
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr unsigned all_lanes = 0xffffffff;
 
-// A warp has 32 rows of Q, two row tiles of 16: each part of K and V that it loads is used twice.
+// A warp has 32 rows of Q, two row tiles of 16, so it uses each fragment of K and V that it loads twice.
 constexpr int row_tiles = 2;
-// With d = 128 the registers have no room for Q beside O: it is loaded again for each tile of keys.
+// With d = 128, Q and O do not both fit in registers, so Q is loaded again for each K/V tile.
 template <int d>
 constexpr bool Q_in_registers = d <= 64;
 
-/// What a block keeps in shared memory: two stages of K and V, and a Q for each warp. Rows are swizzled.
+/// The shared memory of a thread block: two stages of K and V, and a Q tile per warp. Rows are swizzled.
 template <class Element, int d, int Bc, int warps>
 struct Shared {
   Element Q[warps][32][d], K[2][Bc][d], V[2][Bc][d];
   SHARED_LAYOUT(Shared, Q, K, V);
 };
 
-/// What a warp keeps in registers: parts of Q (16, 16), parts of O (16, 8); and of each row m and l. A lane holds two
-/// rows of each row tile i: r = 0 is row lane / 4, r = 1 the row 8 below. m is the same in the four lanes of a quad; l
-/// is the sum over the columns of this lane alone.
+/// The registers of a warp: operands of Q (16, 16), parts of O (16, 8), and m and l of each row. A lane holds two rows
+/// of each row tile i: r = 0 is row lane / 4, r = 1 is the row 8 below. m is equal in the four lanes of a quad; l is
+/// the sum over this lane's columns only.
 template <class Element, int d>
 struct Registers {
   Fragment<Element, 4> Q[row_tiles][Q_in_registers<d> ? d / 16 : 1];
@@ -41,25 +41,25 @@ struct Registers {
   float m[row_tiles][2], l[row_tiles][2];
 };
 
-/// S, then the exponents of P, then P of a row tile: (16, Bc) as Bc / 8 parts (16, 8). Elements 2r and 2r + 1 of a part
-/// are in row r of a lane.
+/// S of a row tile, then the exponents of P, then P: (16, Bc) as Bc / 8 parts (16, 8). Elements 2r and 2r + 1 of a part
+/// are in row r of the lane.
 template <int Bc>
 using Scores = Fragment<float, 4>[Bc / 8];
 
 /// The state before the first key: O = 0, m = -inf, l = 0.
 template <class Element, int d>
-__device__ __forceinline__ void clear(Registers<Element, d>& own) {
+__device__ __forceinline__ void clear(Registers<Element, d>& registers) {
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i) {
 #pragma unroll
-    for (Fragment<float, 4>& part : own.O[i]) part.fill(0);
+    for (Fragment<float, 4>& part : registers.O[i]) part.fill(0);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) own.m[i][r] = -INFINITY, own.l[i][r] = 0;
+    for (int r = 0; r < 2; ++r) registers.m[i][r] = -INFINITY, registers.l[i][r] = 0;
   }
 }
 
-/// Starts to copy rows x d elements from device memory into a tile of K or V, by `threads` threads; the rest of the
-/// tile becomes zeros.
+/// Starts to copy rows x d elements from device memory into a tile and fills the rest of the tile with zeros. All
+/// `threads` threads of the block call it.
 template <int threads, class Element, int tile_rows, int d>
 __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][d], const Element* __restrict__ source, int rows) {
   const int first_row = threadIdx.x / (d / 8), chunk = threadIdx.x % (d / 8);
@@ -70,10 +70,10 @@ __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][d], const E
   }
 }
 
-/// S = Q Kᵀ of this warp's rows, unscaled: (32, d), (Bc, d) -> (32, Bc).
+/// S = Q Kᵀ for this warp's rows, unscaled: (32, d), (Bc, d) -> (32, Bc).
 template <class Element, int d, int Bc>
-__device__ __forceinline__ void multiply_QK(Scores<Bc> (&S)[row_tiles], Registers<Element, d>& own, Element (&Q)[32][d],
-                                            Element (&K)[Bc][d]) {
+__device__ __forceinline__ void multiply_QK(Scores<Bc> (&S)[row_tiles], Registers<Element, d>& registers,
+                                            Element (&Q)[32][d], Element (&K)[Bc][d]) {
 #pragma unroll
   for (Scores<Bc>& row_tile : S)
 #pragma unroll
@@ -81,22 +81,22 @@ __device__ __forceinline__ void multiply_QK(Scores<Bc> (&S)[row_tiles], Register
 #pragma unroll
   for (int c = 0; c < d / 16; ++c) {
     const int q = Q_in_registers<d> ? c : 0;
-    if (!Q_in_registers<d>) load_A(own.Q[0][q], Q, 0, 16 * c), load_A(own.Q[1][q], Q, 16, 16 * c);
+    if (!Q_in_registers<d>) load_A(registers.Q[0][q], Q, 0, 16 * c), load_A(registers.Q[1][q], Q, 16, 16 * c);
 #pragma unroll
     for (int j = 0; j < Bc / 16; ++j) {
       Fragment<Element, 4> K_part;  // 16 keys: a row of K is a column of Kᵀ
       load_B_by_columns(K_part, K, 16 * j, 16 * c);
 #pragma unroll
       for (int i = 0; i < row_tiles; ++i) {
-        mma_m16n8k16(S[i][2 * j], own.Q[i][q], K_part[0], K_part[1]);
-        mma_m16n8k16(S[i][2 * j + 1], own.Q[i][q], K_part[2], K_part[3]);
+        mma_m16n8k16(S[i][2 * j], registers.Q[i][q], K_part[0], K_part[1]);
+        mma_m16n8k16(S[i][2 * j + 1], registers.Q[i][q], K_part[2], K_part[3]);
       }
     }
   }
 }
 
-/// The largest of this lane's scores in its row r: over the even columns and over the odd, so that neither maximum
-/// waits for the other.
+/// The maximum of this lane's scores in its row r. Even and odd columns have separate maxima, so that the two chains of
+/// fmaxf are independent.
 template <int parts>
 __device__ __forceinline__ float largest_of_lane(const Fragment<float, 4> (&S)[parts], int r) {
   float even = S[0][2 * r], odd = S[0][2 * r + 1];
@@ -105,8 +105,8 @@ __device__ __forceinline__ float largest_of_lane(const Fragment<float, 4> (&S)[p
   return fmaxf(even, odd);
 }
 
-/// S -> S·scale - m of a row tile, the exponents of P, with the m that the row has after this tile; scale > 0, in units
-/// of log2. l is brought to the new m; rescale[r] is what brings O there. Scores may be -inf, even all of a row.
+/// S -> S·scale - m of a row tile: the exponents of P, where m is the row's maximum after this tile. scale > 0, in
+/// units of log2. Rescales l to the new m; rescale[r] is the factor for O. Any scores may be -inf, even all of a row.
 template <int parts>
 __device__ __forceinline__ void subtract_maximum(Fragment<float, 4> (&S)[parts], float (&m)[2], float (&l)[2],
                                                  float (&rescale)[2], float scale) {
@@ -127,21 +127,22 @@ __device__ __forceinline__ void subtract_maximum(Fragment<float, 4> (&S)[parts],
   }
 }
 
-/// O = O·rescale, if any lane's factor differs from 1. tile: the number of the K/V tile, for the trace.
+/// O = O·rescale, if any lane's factor differs from 1. tile: the index of the K/V tile, for the trace.
 template <class Element, int d>
-__device__ __forceinline__ void rescale_O(Registers<Element, d>& own, const float (&rescale)[row_tiles][2], int tile) {
+__device__ __forceinline__ void rescale_O(Registers<Element, d>& registers, const float (&rescale)[row_tiles][2],
+                                          int tile) {
   const bool moved = rescale[0][0] != 1 || rescale[0][1] != 1 || rescale[1][0] != 1 || rescale[1][1] != 1;
   if (!__any_sync(all_lanes, moved)) return;
   workbook::cuda::note("rescaled tile", tile);
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
-    for (Fragment<float, 4>& part : own.O[i])
+    for (Fragment<float, 4>& part : registers.O[i])
 #pragma unroll
       for (int e = 0; e < 4; ++e) part[e] *= rescale[i][e / 2];
 }
 
-/// Two parts (16, 8), side by side and rounded to Element, are a left operand (16, 16).
+/// Two adjacent parts (16, 8), rounded to Element, are an operand A (16, 16).
 template <class Element>
 __device__ __forceinline__ Fragment<Element, 4> as_A(const Fragment<float, 4>& left, const Fragment<float, 4>& right) {
   Fragment<Element, 4> A;
@@ -150,9 +151,10 @@ __device__ __forceinline__ Fragment<Element, 4> as_A(const Fragment<float, 4>& l
   return A;
 }
 
-/// O += P V of this warp's rows: exponents of P (32, Bc), V (Bc, d) -> (32, d); l takes this lane's part of P's sum.
+/// O += P V for this warp's rows: exponents of P (32, Bc), V (Bc, d) -> (32, d). Adds this lane's share of P's row sums
+/// to l.
 template <class Element, int d, int Bc>
-__device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores<Bc> (&S)[row_tiles],
+__device__ __forceinline__ void accumulate_PV(Registers<Element, d>& registers, Scores<Bc> (&S)[row_tiles],
                                               Element (&V)[Bc][d]) {
 #pragma unroll
   for (int j = 0; j < Bc / 16; ++j) {
@@ -163,7 +165,7 @@ __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         left[e] = exp2_ftz(left[e]), right[e] = exp2_ftz(right[e]);
-        own.l[i][e / 2] += left[e] + right[e];
+        registers.l[i][e / 2] += left[e] + right[e];
       }
       P[i] = as_A<Element>(left, right);
     }
@@ -173,16 +175,16 @@ __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores
       load_B_by_rows(V_part, V, 16 * j, 16 * c);
 #pragma unroll
       for (int i = 0; i < row_tiles; ++i) {
-        mma_m16n8k16(own.O[i][2 * c], P[i], V_part[0], V_part[1]);
-        mma_m16n8k16(own.O[i][2 * c + 1], P[i], V_part[2], V_part[3]);
+        mma_m16n8k16(registers.O[i][2 * c], P[i], V_part[0], V_part[1]);
+        mma_m16n8k16(registers.O[i][2 * c + 1], P[i], V_part[2], V_part[3]);
       }
     }
   }
 }
 
-/// O = O / l, rounded, goes to this warp's place for Q, (32, d) swizzled; lse[i][r] is m + log l of the lane's rows.
+/// Writes O / l, rounded, to this warp's Q tile, (32, d), swizzled; lse[i][r] is m + log l of the lane's rows.
 template <class Element, int d>
-__device__ __forceinline__ void finish(Registers<Element, d>& own, Element (&smem_O)[32][d],
+__device__ __forceinline__ void finish(Registers<Element, d>& registers, Element (&smem_O)[32][d],
                                        float (&lse)[row_tiles][2]) {
   const int lane = threadIdx.x % 32;
   __syncwarp();  // all lanes have read Q: O may overwrite it
@@ -190,20 +192,20 @@ __device__ __forceinline__ void finish(Registers<Element, d>& own, Element (&sme
   for (int i = 0; i < row_tiles; ++i) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float l = own.l[i][r];
+      float l = registers.l[i][r];
       l += __shfl_xor_sync(all_lanes, l, 1);
       l += __shfl_xor_sync(all_lanes, l, 2);
-      lse[i][r] = (own.m[i][r] + log2f(l)) * ln_2;
+      lse[i][r] = (registers.m[i][r] + log2f(l)) * ln_2;
       const float inverse = l == 0 ? 0 : 1 / l;
 #pragma unroll
-      for (Fragment<float, 4>& part : own.O[i]) part[2 * r] *= inverse, part[2 * r + 1] *= inverse;
+      for (Fragment<float, 4>& part : registers.O[i]) part[2 * r] *= inverse, part[2 * r + 1] *= inverse;
     }
 #pragma unroll
-    for (int c = 0; c < d / 16; ++c)  // the places are those of load_A
+    for (int c = 0; c < d / 16; ++c)  // the chunk addresses of load_A
       stmatrix_x4(swizzled(smem_O, 16 * i + lane % 16, 2 * c + lane / 16),
-                  as_A<Element>(own.O[i][2 * c], own.O[i][2 * c + 1]));
+                  as_A<Element>(registers.O[i][2 * c], registers.O[i][2 * c + 1]));
   }
-  __syncwarp();  // O is there for all lanes
+  __syncwarp();  // O is visible to all lanes
 }
 
 }  // namespace

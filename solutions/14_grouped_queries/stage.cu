@@ -1,7 +1,7 @@
-// Chapter 14's kernels as stages, given: what they are built for, and how to start them. The first one is the
-// chapter's; the second is the same for bf16, and its operation is "forward_bfloat16". With the number pack = 1 or 2
-// heads are packed never or always. The last two are the backward pass, in which the additions to dQ come by semaphores
-// with the number deterministic = 1.
+// Chapter 14's kernels as stages, given: what they are built for, and how to launch them. The first stage is the
+// chapter's; the second is the same for bf16, and its operation is "forward_bfloat16". The number pack disables packing
+// if it is 1 and forces it if it is 2. The last two are the backward pass, which adds to dQ in a fixed order if the
+// number deterministic is 1.
 #include "common/cuda/stage.hpp"
 
 #include "grouped.hpp"
@@ -29,7 +29,7 @@ ForwardStage<Element> stage_for() {
       .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
       .slack = slack * 0.6931471805599453f,
       .serves = {.shared_heads = true},
-      .launch = launch<Element, Packing::when_it_pays>,
+      .launch = launch<Element, Packing::automatic>,
   };
   ForwardStage<Element> never = stage, always = stage;
   never.launch = launch<Element, Packing::never>, always.launch = launch<Element, Packing::always>;
@@ -45,11 +45,11 @@ BackwardStage<Element> backward_stage_for() {
       .shared_bytes = backward_shared_bytes<Element>,
       .compute = 80,  // mma.m16n8k16 and cp.async
       .serves = {.shared_heads = true},
-      .extra = {scratch<float2>("rows", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
+      .extra = {scratch<float2>("row_stats", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
             int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
-            grouped_backward(call, {extra.array<float2>("rows"), extra.array<float>("dQ_sum"), semaphores}, tiles);
+            grouped_backward(call, {extra.array<float2>("row_stats"), extra.array<float>("dQ_sum"), semaphores}, tiles);
           },
   };
   if (deterministic) {

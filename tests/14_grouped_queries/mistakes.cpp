@@ -44,7 +44,7 @@ Table values() {
   return table;
 }
 
-/// Packed row i·G + h % G in place of row i of head h: as if packed rows were neighbours in memory.
+/// Packed row i·G + h % G instead of row i of head h: as if packed rows were adjacent in memory.
 Place neighbours(const Attention& m) {
   return
       [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& tensor, Index b, Index h, Index i, Index c) {
@@ -52,7 +52,7 @@ Place neighbours(const Attention& m) {
         return Index(tensor.index(b, round_down(h, G) + row / Nq, row % Nq, c));
       };
 }
-/// Whether packed rows are not neighbours in memory: with a single query they are.
+/// Whether packed rows are not adjacent in memory. With a single query they are.
 bool packs_rows(const Attention& m) {
   return shares_heads(m) && m.Nq() > 1;
 }
@@ -171,22 +171,22 @@ using Heads = GradientModel::Heads;
 auto with_heads(void (*change)(Heads& heads, Index h, Index first, Index G)) {
   return [=](GradientModel& m) {
     const Index G = m.inputs->problem.shape.H / m.inputs->problem.shape.Hkv;
-    m.heads = [=, own = m.heads](Index h) {
-      Heads heads = own(h);
+    m.heads = [=, original = m.heads](Index h) {
+      Heads heads = original(h);
       change(heads, h, round_down(h, G), G);
       return heads;
     };
   };
 }
-/// In Q tile i of a head a K/V tile takes the mask of Q tile n, its number in the K/V tile's walk.
+/// In Q tile i of a head a K/V tile takes the mask of Q tile n, where n is its step in the loop of the K/V tile.
 void mask_of_the_step(GradientModel& m) {
   const Shape shape = m.inputs->problem.shape;
   const Index Bc = m.owned, Br = m.passing, end = (m.Nq() + Br - 1) / Br, offset = m.offset();
-  m.heads = [=, own = m.heads](Index h) {
-    Heads heads = own(h);
+  m.heads = [=, original = m.heads](Index h) {
+    Heads heads = original(h);
     heads.sees = [=, nth = h % (shape.H / shape.Hkv)](Index i, Index j) {
       const Index begin = std::max<Index>(0, round_down(j, Bc) - offset) / Br;
-      if (i / Br < begin) return false;  // it does not pass by
+      if (i / Br < begin) return false;  // the loop skips it
       const Index step = nth * (end - begin) + i / Br - begin;
       const bool masked = step * Br + offset - round_down(j, Bc) < Bc - 1 || round_down(j, Bc) + Bc > shape.Nk;
       return !masked || j <= step * Br + i % Br + offset;
@@ -198,7 +198,7 @@ void mask_of_the_step(GradientModel& m) {
 Index padded(const GradientModel& m) {
   return (m.Nq() + 63) / 64 * 64;
 }
-/// Of (heads, padded, d) floats, the one that holds element (row, column) of a head's sums of dQ: place_in_sum.
+/// Of (heads, padded, d) floats, the one that holds element (row, column) of a head's sums of dQ: address_in_sum.
 Index place_in_sums(Index row, Index column, Index d) {
   const Index lane = row % 8 * 4 + column % 8 / 2, e = row % 16 / 8 * 2 + column % 2;
   return ((row / 16 * (d / 8) + column / 8) * 4 + e) * 32 + lane;

@@ -44,7 +44,7 @@ void expect_every_kind_in_groups(const std::vector<std::string>& which = all_gra
   expect_right_small(input("value mean", grouped(1, 2, 3, 70, 40, 64), ++seed, {true}), which, variant);
 }
 
-/// What the kernels do for one head of Q, H times: rows of Q that pass by, and Q tiles.
+/// What the kernels do for one head of Q, H times: rows of Q that are loaded, and Q tiles.
 BlockCount count_all_blocks(const Shape& s, bool causal, const Sizes& sizes) {
   BlockCount count = count_blocks(s, causal, sizes);
   count.visited *= s.B * s.H, count.masked *= s.B * s.H, count.queries *= s.B * s.H;
@@ -67,13 +67,13 @@ TEST_CASE("dK and dV are sums over the heads of a group", "[14.7]") {
   expect_every_kind_in_groups({"dV", "dK"});
 }
 
-TEST_CASE("heads of K and V are counted through the batch in the backward pass", "[14.7]") {
+TEST_CASE("heads of K and V are indexed across the batch in the backward pass", "[14.7]") {
   for (const std::int64_t d : head_dims())
     for (const bool causal : {false, true})
       expect_right_small(input("value mean", grouped(3, 2, 2, 40, 70, d), 61, {causal}));
 }
 
-TEST_CASE("dK and dV are written once, by one writer, and K and V read once", "[14.7]") {
+TEST_CASE("dK and dV are written once, by one block, and K and V are read once", "[14.7]") {
   require_counters();
   for (const std::int64_t G : {1, 4, 6}) {
     for (const std::int64_t d : head_dims()) {
@@ -98,18 +98,18 @@ TEST_CASE("dK and dV are written once, by one writer, and K and V read once", "[
   }
 }
 
-// ---- 14.8 the walk ----
+// ---- 14.8 the Q tiles of a group ----
 
 namespace {
 
-struct GivenWalk {
+struct GivenTiles {
   int first_head, heads, begin, end;
 };
 struct NamedMistake {
   const char *cause, *diagnosis;
 };
-/// What makes the steps of a walk what they are: of each a head and a Q tile.
-NamedMistake mistake_in_walk(const GivenWalk& given, const std::vector<std::int32_t>& got) {
+/// The mistake that explains the steps: a head and a Q tile for each.
+NamedMistake mistake_in_steps(const GivenTiles& given, const std::vector<std::int32_t>& got) {
   const int first_head = given.first_head, heads = given.heads, begin = given.begin, end = given.end;
   const int each = end - begin;
   const auto all_are = [&](auto head, auto number) {
@@ -141,13 +141,13 @@ NamedMistake mistake_in_walk(const GivenWalk& given, const std::vector<std::int3
 
 }  // namespace
 
-TEST_CASE("the Q tiles of a group pass one head after the other", "[14.8]") {
-  for (const GivenWalk& given :
-       {GivenWalk{0, 1, 0, 1}, {0, 2, 1, 4}, {6, 3, 0, 5}, {4, 4, 2, 3}, {5, 1, 3, 8}, {8, 8, 4, 4}, {8, 8, 5, 4}}) {
+TEST_CASE("the steps iterate over the Q tiles of a group head by head", "[14.8]") {
+  for (const GivenTiles& given :
+       {GivenTiles{0, 1, 0, 1}, {0, 2, 1, 4}, {6, 3, 0, 5}, {4, 4, 2, 3}, {5, 1, 3, 8}, {8, 8, 4, 4}, {8, 8, 5, 4}}) {
     const auto [first_head, heads, begin, end] = given;
     const int each = std::max(0, end - begin), steps = heads * each;
     const std::string of = fmt::format("first_head={}, heads={}, begin={}, end={}", first_head, heads, begin, end);
-    worker::Call request("walk");
+    worker::Call request("group_tiles");
     request.number("first_head", first_head).number("group", heads).number("begin", begin).number("end", end);
     request.output<std::int32_t>("count", 1).output<std::int32_t>("steps", std::size_t(2 * std::max(1, steps)));
     const worker::Reply reply = call(request);
@@ -162,7 +162,7 @@ TEST_CASE("the Q tiles of a group pass one head after the other", "[14.8]") {
            : count == each ? "walk-of-one-head"
                            : "unknown");
     const auto at = reply.output<std::int32_t>("steps");
-    const auto [cause, diagnosis] = mistake_in_walk(given, at);
+    const auto [cause, diagnosis] = mistake_in_steps(given, at);
     for (int step = 0; step < steps; ++step) {
       const int head = first_head + step / each, number = begin + step % each;
       const int got_head = at[std::size_t(2 * step)], got = at[std::size_t(2 * step + 1)];
@@ -174,7 +174,7 @@ TEST_CASE("the Q tiles of a group pass one head after the other", "[14.8]") {
   }
 }
 
-TEST_CASE("every head of a group has its part in dK and dV", "[14.8]") {
+TEST_CASE("every head of a group contributes to dK and dV", "[14.8]") {
   for (const std::int64_t d : head_dims()) {
     constexpr std::int64_t G = 4;
     for (std::int64_t one = 0; one < G; ++one) {
@@ -189,7 +189,7 @@ TEST_CASE("every head of a group has its part in dK and dV", "[14.8]") {
   expect_every_kind_in_groups();
 }
 
-TEST_CASE("only Q tiles that see a key pass by, of every head", "[14.8]") {
+TEST_CASE("only Q tiles with an unmasked pair are loaded, of every head", "[14.8]") {
   require_counters();
   for (const auto& [Nq, Nk] : {std::pair{70, 70}, {70, 200}, {200, 70}, {100, 64}, {64, 100}}) {
     for (const bool causal : {false, true}) {
@@ -217,7 +217,7 @@ TEST_CASE("only Q tiles that see a key pass by, of every head", "[14.8]") {
 
 // ---- 14.9 a step's Q tile ----
 
-TEST_CASE("each head of Q brings its own Q, dO, LSE and D", "[14.9]") {
+TEST_CASE("each head of Q uses its own Q, dO, LSE and D", "[14.9]") {
   for (const std::int64_t d : head_dims())
     for (const std::int64_t Nq : {70, 64, 31})  // 31 last: heads an odd number of rows apart are misaligned
       expect_right_small(heads_apart(input("value mean", grouped(2, 2, 3, Nq, 40, d), 65)));
@@ -231,7 +231,7 @@ TEST_CASE("each head of Q gets its own dQ", "[14.9]") {
   expect_every_kind_in_groups({"dQ"});
 }
 
-TEST_CASE("the mask asks for the Q tile within its head", "[14.9]") {
+TEST_CASE("the mask depends on the Q tile within its head", "[14.9]") {
   std::uint64_t seed = 67;
   for (const auto& [Nq, Nk] : {std::pair{70, 70}, {40, 100}, {100, 40}, {96, 96}, {33, 65}})
     for (const std::int64_t G : {2, 3}) {
@@ -245,10 +245,10 @@ TEST_CASE("the mask asks for the Q tile within its head", "[14.9]") {
   expect_right(input("normal", grouped(1, 1, 3, 200, 260, 128), ++seed, {true}));
 }
 
-TEST_CASE("the places do not race, whatever the number of Q tiles", "[14.9]") {
-  // 1 to 5 Q tiles a head: with an odd number the next head begins in the other place.
+TEST_CASE("the buffers do not race for any number of Q tiles", "[14.9]") {
+  // 1 to 5 Q tiles per head: after an odd number the next head starts in the other buffer.
   for (const std::int64_t d : head_dims()) {
-    const std::int64_t Br = small_sizes(d).passing;
+    const std::int64_t Br = small_sizes(d).Br;
     for (const std::int64_t q_tiles : {1, 2, 3, 5})
       for (int lane_seed = 0; lane_seed < 2; ++lane_seed)
         expect_right(input("normal", grouped(1, 1, 3, q_tiles * Br - 3, 40, d), 80), all_gradients, small_sizes(d),
@@ -258,7 +258,7 @@ TEST_CASE("the places do not race, whatever the number of Q tiles", "[14.9]") {
   expect_right(input("normal", grouped(1, 1, 2, 190, 140, 128), 81));
 }
 
-TEST_CASE("each K/V tile ends its turn in the Q tiles of every head", "[14.9]") {
+TEST_CASE("each K/V tile releases its semaphores in every head", "[14.9]") {
   expect_every_kind_in_groups(all_gradients, deterministic_mode);
   require_counters();
   for (const bool causal : {false, true}) {
@@ -297,7 +297,7 @@ TEST_CASE("the gradients in bf16 agree with the oracle", "[whole]") {
                    bfloat16);
 }
 
-TEST_CASE("a group beside it changes no bit of a gradient", "[whole]") {
+TEST_CASE("other groups change no bit of a gradient", "[whole]") {
   // Everything of the middle one of three groups is NaN: nothing of it may come to the other two.
   for (const std::int64_t d : head_dims()) {
     for (const bool causal : {false, true}) {

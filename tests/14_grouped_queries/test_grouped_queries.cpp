@@ -64,7 +64,7 @@ std::int64_t keys_visited(const Problem& problem, const Tiles& tiles, std::int64
 
 constexpr const char* other_tiles = "tiles are counted that no row of the block sees, or not all that some row sees";
 
-/// K and V are read so often that this many heads were packed.
+/// K and V are read as often as if this many heads were packed.
 void expect_keys_read(const Problem& problem, const Tiles& tiles, int pack, std::int64_t packed,
                       const std::string& cause, const std::string& diagnosis) {
   Numbers numbers = tiles.numbers();
@@ -88,7 +88,7 @@ void expect_keys_read(const Problem& problem, const Tiles& tiles, int pack, std:
 
 // ---- 14.1 which head of K and V ----
 
-TEST_CASE("each head of Q meets the K and V of its group", "[14.1]") {
+TEST_CASE("each head of Q uses the K and V of its group", "[14.1]") {
   for (const int pack : {never, always})
     for (const std::int64_t G : {2, 3, 4})
       for (const std::int64_t groups : {1, 2, 3})
@@ -96,38 +96,40 @@ TEST_CASE("each head of Q meets the K and V of its group", "[14.1]") {
   expect_every_kind_in_groups(never);
 }
 
-TEST_CASE("heads are counted through the batch", "[14.1]") {
+TEST_CASE("heads are indexed across the batch", "[14.1]") {
   for (const int pack : {never, always})
     for (const std::int64_t d : head_dims()) expect_group(input("value mean", grouped(3, 2, 2, 20, 40, d), 11), pack);
 }
 
 // ---- 14.2 packed rows ----
 
-TEST_CASE("a packed row is a query of a head", "[14.2]") {
+TEST_CASE("packed rows map to the right queries and heads", "[14.2]") {
   for (const std::int64_t heads : {1, 2, 3, 8}) {
     for (const std::int64_t Nq : {1, 5, 40}) {
       worker::Call request("rows");
       request.number("heads", double(heads)).number("Nq", double(Nq));
       request.output<std::int32_t>("query", std::size_t(heads * Nq));
-      request.output<std::int64_t>("place", std::size_t(heads * Nq));
+      request.output<std::int64_t>("memory_row", std::size_t(heads * Nq));
       const worker::Reply reply = call(request);
       const auto query = reply.output<std::int32_t>("query");
-      const auto place = reply.output<std::int64_t>("place");
+      const auto memory_row = reply.output<std::int64_t>("memory_row");
       for (std::int64_t r = 0; r < heads * Nq; ++r) {
         const std::int64_t i = r / heads, h = r % heads;
         const auto at = std::size_t(r);
-        const bool head_by_head = query[at] == r % Nq && place[at] == r;
-        expect(query[at] == i && place[at] == h * Nq + i,
-               fmt::format("of {} heads with {} queries each, row {} is said to be query {} at place {}: it is query "
-                           "{} of head {}, at place {}·{} + {} = {}",
-                           heads, Nq, r, query[at], place[at], i, h, h, Nq, i, h * Nq + i),
-               head_by_head ? "the rows go head by head: neighbouring rows must be the heads of one query"
-               : place[at] == i * heads + h
-                   ? "the place is counted as if the heads of a query were neighbours in memory: a head's queries are"
-                   : "",
-               head_by_head                 ? "rows-head-by-head"
-               : place[at] == i * heads + h ? "place-query-by-query"
-                                            : "unknown");
+        const bool head_by_head = query[at] == r % Nq && memory_row[at] == r;
+        expect(
+            query[at] == i && memory_row[at] == h * Nq + i,
+            fmt::format(
+                "of {} heads with {} queries each, your code takes row {} for query {}, memory_row {}: it is query {} "
+                "of head {}, memory_row {}·{} + {} = {}",
+                heads, Nq, r, query[at], memory_row[at], i, h, h, Nq, i, h * Nq + i),
+            head_by_head ? "the rows go head by head: neighbouring rows must be the heads of one query"
+            : memory_row[at] == i * heads + h
+                ? "memory_row is computed as if the heads of a query were adjacent in memory: the queries of a head are"
+                : "",
+            head_by_head                      ? "rows-head-by-head"
+            : memory_row[at] == i * heads + h ? "place-query-by-query"
+                                              : "unknown");
       }
     }
   }
@@ -139,14 +141,14 @@ TEST_CASE("each row of Q reaches its own row of O", "[14.2]") {
 
 // ---- 14.3 load_rows ----
 
-TEST_CASE("every column of packed rows counts", "[14.3]") {
+TEST_CASE("packed rows use every column of Q", "[14.3]") {
   for (const std::int64_t d : head_dims())
     for (std::int64_t first = 0; first < d; first += 16)
       expect_group(with_columns(input("normal", grouped(1, 2, 3, 20, 64, d), 20), first, 16), always);
   expect_every_kind_in_groups(always);
 }
 
-TEST_CASE("rows of Q cost as many sectors packed as not", "[14.3]") {
+TEST_CASE("packed rows of Q take no more sectors", "[14.3]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const int pack : {never, always}) {
@@ -159,7 +161,7 @@ TEST_CASE("rows of Q cost as many sectors packed as not", "[14.3]") {
 }
 
 TEST_CASE("rows that do not exist are not read", "[14.3]") {
-  // Behind the last row of the last group Q ends: the simulator reports a read there.
+  // Q ends after the last row of the last group: the simulator reports a read past it.
   for (const std::int64_t d : head_dims())
     for (const std::int64_t Nq : {1, 7, 33})
       for (const std::int64_t G : {2, 5}) {
@@ -172,7 +174,7 @@ TEST_CASE("rows that do not exist are not read", "[14.3]") {
       }
 }
 
-// ---- 14.4 what rows see ----
+// ---- 14.4 the mask of packed rows ----
 
 namespace {
 
@@ -182,7 +184,7 @@ struct CountedRow {
   bool causal;
   std::int64_t seen() const { return visible_keys(query, Nq, Nk, causal); }
 };
-/// What may be counted in place of the keys that a row sees.
+/// A wrong count of the keys that a row attends to.
 struct OtherCount {
   const char *id, *sentence;
   std::int64_t (*of)(const CountedRow&);
@@ -222,14 +224,14 @@ void expect_counted(const std::vector<CountedRow>& rows, const std::vector<std::
 
 }  // namespace
 
-TEST_CASE("keys and tiles are counted by the queries of the rows", "[14.4]") {
+TEST_CASE("the visible keys and K/V tiles depend on the queries of the rows", "[14.4]") {
   constexpr std::int64_t Br = 32, Bc = 32;
   for (const std::int64_t heads : {1, 3, 8}) {
     for (const auto& [Nq, Nk] : {std::pair{40, 40}, {20, 90}, {90, 20}, {1, 100}, {100, 64}}) {
       for (const bool causal : masks()) {
         std::vector<CountedRow> rows;
         for (std::int64_t r = 0; r < heads * Nq; ++r) rows.push_back({r, r / heads, Nq, Nk, causal});
-        worker::Call request("seen");
+        worker::Call request("visible");
         request.number("heads", double(heads)).number("Nq", double(Nq)).number("Nk", double(Nk));
         request.number("causal", causal).number("Br", double(Br));
         request.output<std::int32_t>("keys", rows.size());
@@ -251,14 +253,14 @@ TEST_CASE("keys and tiles are counted by the queries of the rows", "[14.4]") {
   }
 }
 
-TEST_CASE("each packed row sees the keys of its query", "[14.4]") {
+TEST_CASE("each packed row attends to the keys of its query", "[14.4]") {
   for (const std::int64_t G : {2, 3, 8})
     for (const auto& [Nq, Nk] : {std::pair{40, 40}, {20, 90}, {90, 20}, {1, 100}})
       expect_group(input("value mean", grouped(1, 1, G, Nq, Nk, 64), 30, true), always);
   expect_every_kind_in_groups(always);
 }
 
-TEST_CASE("a block reads the tiles that its last row sees, and no others", "[14.4]") {
+TEST_CASE("a block reads exactly the K/V tiles that its last row needs", "[14.4]") {
   require_counters();
   for (const std::int64_t d : head_dims())
     for (const std::int64_t G : {1, 3, 8})
@@ -275,7 +277,7 @@ TEST_CASE("rows without keys give zero and -inf, never NaN", "[14.4]") {
 
 // ---- 14.5 store_rows ----
 
-TEST_CASE("every element of O and of the LSE is written once, and nothing else", "[14.5]") {
+TEST_CASE("every element of O and of the LSE is written exactly once", "[14.5]") {
   for (const std::int64_t d : head_dims())
     for (const std::int64_t Nq : {1, 7, 33, 64})
       for (const std::int64_t G : {2, 3, 8}) expect_group(input("value mean", grouped(2, 2, G, Nq, 40, d), 40), always);
@@ -299,7 +301,7 @@ TEST_CASE("a single query is packed, a long sequence is not", "[14.6]") {
   require_counters();
   const Tiles tiles = usual_tiles(64);
   const auto with = [](std::int64_t Nq) { return input("normal", grouped(1, 2, 8, Nq, 256, 64), 50).problem; };
-  // Packed or not, 128 queries of 8 heads are 8 tiles. What differs is the LSE: neighbouring rows of one head share
+  // Packed or not, 128 queries of 8 heads are 8 tiles. What differs is the LSE: adjacent rows of one head share
   // their sectors of 32 bytes.
   const auto in_packs = [&](std::int64_t Nq) {
     const worker::Reply reply = attention(with(Nq), tiles.numbers()).reply;
@@ -320,7 +322,7 @@ TEST_CASE("a single query is packed, a long sequence is not", "[14.6]") {
   }
 }
 
-TEST_CASE("heads are packed where it fills a tenth more of the tiles", "[14.6]") {
+TEST_CASE("heads are packed where the fill ratio rises by more than a ninth", "[14.6]") {
   require_counters();
   for (const std::int64_t G : {2, 3, 4, 8}) {
     const Tiles tiles = small_tiles(64);
@@ -333,10 +335,10 @@ TEST_CASE("heads are packed where it fills a tenth more of the tiles", "[14.6]")
   }
 }
 
-TEST_CASE("packing can be asked for and forbidden", "[14.6]") {
+TEST_CASE("packing can be forced and disabled", "[14.6]") {
   require_counters();
   const Tiles tiles = small_tiles(64);
-  // By the rule the first are packed; the others are not: 19 tiles in place of 20 are too little.
+  // By the rule the first are packed; the others are not: 19 tiles instead of 20 save too little.
   for (const auto& [G, Nq] : {std::pair{8, 1}, {2, 9 * 32 + 16}})
     for (const int pack : {never, always})
       expect_keys_read(input("uniform", grouped(1, 1, G, Nq, 32, 64), 52).problem, tiles, pack, pack == always ? G : 1,

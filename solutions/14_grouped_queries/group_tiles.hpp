@@ -1,4 +1,4 @@
-// Chapter 14, backward: which Q tiles pass by a K/V tile of K and V, and in which order.
+// Chapter 14, backward: the Q tiles that a K/V tile loops over, and their order.
 //
 // Test it: ./workbook test 14.8
 #pragma once
@@ -8,16 +8,17 @@
 namespace ch14 {
 namespace {
 
-/// A Q tile of a head of Q. Heads are counted through the batch.
+/// A Q tile of a head of Q. Heads are indexed across the batch.
 struct QTile {
-  int head, number;
+  int head, index;
 };
 
-/// The Q tiles that pass by a K/V tile: of the `group` heads of Q from first_head on, one head after the other,
-/// those from number `begin` to number `end` - 1. There may be none: then begin >= end.
-struct Walk {
+/// The Q tiles that a K/V tile loops over: tiles `begin` to `end` - 1 of each of the `group` heads of Q from first_head
+/// on, head by head. There are none if begin >= end.
+struct GroupTiles {
   int first_head, group, begin, end;
-  // TODO(14.8) How many Q tiles pass by. And which one comes as number `step`, from 0 on (about 2 lines).
+  // TODO(14.8) The number of steps of the loop: one per Q tile. And the Q tile of a step, from step 0 on (about 2
+  // lines).
   // STUB: __device__ int steps() const { WORKBOOK_TODO(14.8); }
   // STUB: __device__ QTile at(int step) const { WORKBOOK_TODO(14.8); }
   // BEGIN 14.8
