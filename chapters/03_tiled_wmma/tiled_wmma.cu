@@ -39,9 +39,8 @@ __device__ void multiply_QK(Shared<d, Br, Bc, warps>& smem) {
   // END 3.7
 }
 
-/// Reads this warp's scores, times scale, into registers, with -inf for missing keys, and stores each row's maximum
-/// over these keys to smem.m_part (warps, Br). S[i] (Bc / warps) is row lane + 32·i. Units of log2: scale includes
-/// log2(e).
+/// Reads this warp's scores, times scale, into S, with -inf for missing keys; S[i] is row lane + 32·i. Stores each
+/// row's maximum over these keys to smem.m_part (warps, Br). Units of log2: scale includes log2(e).
 template <int d, int Br, int Bc, int warps>
 __device__ __forceinline__ void row_maxima(Shared<d, Br, Bc, warps>& smem, float (&S)[Br / lanes][Bc / warps], int keys,
                                            float scale) {
@@ -54,9 +53,8 @@ __device__ __forceinline__ void row_maxima(Shared<d, Br, Bc, warps>& smem, float
   // END 3.8
 }
 
-/// Computes the new m of every row from the maxima of all warps. Stores P (Br, Bc / warps) = exp2(S - m) as fp16 to
-/// smem.P, this warp's sums of P to smem.l_part (warps, Br), and the rescaling factor of l and O, 2^(old m - new m), to
-/// smem.rescale (Br). S is the array that row_maxima filled.
+/// Computes every row's new m from the maxima of all warps. Stores P = exp2(S - m) as fp16 to smem.P, this warp's sums
+/// of P to smem.l_part (warps, Br), and the rescaling factor of l and O, 2^(old m - new m), to smem.rescale (Br).
 template <int d, int Br, int Bc, int warps>
 __device__ __forceinline__ void exponentiate(Shared<d, Br, Bc, warps>& smem, float (&S)[Br / lanes][Bc / warps],
                                              RowState<Br>& state) {
@@ -96,8 +94,7 @@ __device__ void write_output(Shared<d, Br, Bc, warps>& smem, const OutputShare<d
   // END 3.11
 }
 
-/// One thread block per head. It loops over the Q tiles, and for each of them over all K/V tiles. scale includes
-/// log2(e).
+/// One thread block per head: a loop over the Q tiles, and in it a loop over all K/V tiles. scale includes log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __restrict__ Q,  // (B·H, Nq, d)
                                                                const Element* __restrict__ K,  // (B·H, Nk, d)
@@ -115,10 +112,9 @@ __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __
     RowState<Br> state = {{}, {}, first_query};
     for (int i = 0; i < Br / lanes; ++i) state.m[i] = -INFINITY, state.l[i] = 0;
     float S[Br / lanes][Bc / warps];  // this lane's scores of one tile
-    // TODO(3.12) Write the loop over the K/V tiles; the last tile may be short. For each tile: load K and V; compute S,
-    // the maxima, P and O. A barrier is needed between a phase that writes and one that reads other warps' results.
-    // accumulate_PV contains a barrier, after which K and V may be overwritten. Say at each barrier what it protects
-    // (about 11 lines).
+    // TODO(3.12) Write the loop over the K/V tiles; the last one may be short. For each: load K and V; compute S, the
+    // maxima, P and O. Put a barrier between a phase that writes and one that reads other warps' results, and say what
+    // it protects. accumulate_PV contains one, after which K and V may be overwritten (about 11 lines).
     // BEGIN 3.12
     WORKBOOK_TODO(3.12);
     // END 3.12

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
   Registers<Element, d> registers;
   clear(registers);
   // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends the group, which is empty if there is no
-  // tile j. Must be called with j = 0, 1, 2, … in this order.
+  // tile j. Must be called with j in increasing order.
   [[maybe_unused]] const auto load_KV = [&](int j) {
     if (j < tiles) {
       load_tile<32 * warps>(smem.K[j % 2], K, sizes.Nk - j * Bc, thread);

@@ -49,11 +49,11 @@ struct Coordinates {
 //   wgmma_matrix(tile, bytes of a section, pattern_bytes, Swizzle::bytes_128)
 // Both descriptors start where the array `tile` starts. A WgmmaMatrix + n starts n bytes further on.
 //
-// Warp w of the warp group holds rows 16w to 16w + 15 of D (64, n). Within these rows, each lane holds four elements of
+// Warp w of the warpgroup holds rows 16w to 16w + 15 of D (64, n). Within these rows, each lane holds four elements of
 // every 8 columns, laid out as chapter 8's D.
 //
 // TODO(11.1) The K-major descriptor of columns 16c to 16c + 15 of a tile; the MN-major descriptor of rows 16j to
-// 16j + 15; the coordinates of element e of thread `thread` of the warp group (about 7 lines).
+// 16j + 15; the coordinates of element e of thread `thread` of the warpgroup (about 7 lines).
 // BEGIN 11.1
 template <class Element, int sections, int rows>
 __device__ __forceinline__ WgmmaMatrix K_major_descriptor(const Element (&tile)[sections][rows][64], int c) {

@@ -4,7 +4,7 @@
 // What changes: in chapter 8 each warp does everything in sequence. It copies tiles, loads operands into registers,
 // multiplies and exponentiates. Here the work is divided.
 // - One producer thread issues TMA loads of whole tiles. mbarriers in shared memory count the bytes that have arrived.
-// - Consumer warp groups multiply 64 rows of Q each by wgmma, which reads K and V from shared memory and runs
+// - Consumer warpgroups multiply 64 rows of Q each by wgmma, which reads K and V from shared memory and runs
 //   asynchronously.
 // - Intra-warpgroup pipelining: a consumer issues S = Q Kᵀ of the next tile together with O += P V of the current tile,
 //   and the softmax of the next tile overlaps with O += P V.
@@ -30,7 +30,7 @@ namespace ch11 {
 
 using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
-/// The tile sizes and warps per block for which kernels are built. Four warps are the producer warp group; every
+/// The tile sizes and warps per block for which kernels are built. Four warps are the producer warpgroup; every
 /// further four, a consumer, have 64 rows of Q. S, P and O take Bc / 2, Bc / 4 and d / 2 registers of a thread, and Bc
 /// is the largest for which they fit: 128 for d = 64, 80 for d = 128. The last entry is for short sequences.
 inline constexpr Tiles built[] = {{192, 128, 16}, {192, 80, 16}, {128, 64, 12}};
@@ -64,7 +64,7 @@ void attention(const ForwardCall<Element>& call, const Tiles& tiles, int step, i
 template <class Element>
 std::size_t shared_bytes(int d, const Tiles& tiles, int step);
 
-/// The warm-up of exercise 11.1, by one warp group: C (64, 64) = A Bᵀ with A and B (64, d). d is 64 or 128.
+/// The warm-up of exercise 11.1, by one warpgroup: C (64, 64) = A Bᵀ with A and B (64, d). d is 64 or 128.
 void multiply_K_major(const half* A, const half* B, float* C, int d);
 /// C (64, d) = A B with A (64, 64) and B (64, d).
 void multiply_MN_major(const half* A, const half* B, float* C, int d);

@@ -16,7 +16,7 @@ namespace {
 
 using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc, workbook::cuda::tensor_map;
 
-/// Consumer warp group number `index` of a thread block: 64 rows of Q from first_query on, against the first kv_tiles
+/// Consumer warpgroup number `index` of a thread block: 64 rows of Q from first_query on, against the first kv_tiles
 /// K/V tiles.
 template <class T>
 struct Consumer {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void consume(Consumer<T>& consumer) {
   // END 12.7
 }
 
-/// A thread block has a producer warp group, of which one thread is active, and the consumer warp groups. The grid has
+/// A thread block has a producer warpgroup, of which one thread is active, and the consumer warpgroups. The grid has
 /// one block per Q tile of a head.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)

@@ -58,8 +58,8 @@ __device__ __forceinline__ void clear(Registers<Element, d>& registers) {
   }
 }
 
-/// Starts to copy rows x d elements from device memory into a tile and fills the rest of the tile with zeros. All
-/// `threads` threads of the block call it.
+/// Starts to copy rows x d elements from device memory into a tile and fills the rest of the tile with zeros. The
+/// caller is one of the `threads` threads of the block, which copy the tile together.
 template <int threads, class Element, int tile_rows, int d>
 __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][d], const Element* __restrict__ source, int rows) {
   const int first_row = threadIdx.x / (d / 8), chunk = threadIdx.x % (d / 8);

@@ -37,7 +37,7 @@ __device__ __forceinline__ WgmmaMatrix MN_major_descriptor(const Element (&tile)
 struct Coordinates {
   int row, column;
 };
-/// The coordinates of element e of the accumulator D (64, n) in thread `thread` of the warp group.
+/// The coordinates of element e of the accumulator D (64, n) in thread `thread` of the warpgroup.
 __device__ inline Coordinates coordinates_in_D(int thread, int e) {
   const int warp = thread / 32, lane = thread % 32;
   return {16 * warp + lane / 4 + e / 2 % 2 * 8, e / 4 * 8 + lane % 4 * 2 + e % 2};

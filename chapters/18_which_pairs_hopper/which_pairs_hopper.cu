@@ -99,7 +99,7 @@ __device__ __forceinline__ void consume(Consumer<T>& consumer) {
   // END 18.5
 }
 
-/// A thread block has a producer warp group, of which one thread is active, and the consumer warp groups. The grid has
+/// A thread block has a producer warpgroup, of which one thread is active, and the consumer warpgroups. The grid has
 /// at most one block per SM.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)

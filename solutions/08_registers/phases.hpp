@@ -24,7 +24,7 @@ constexpr int row_tiles = 2;
 template <int d>
 constexpr bool Q_in_registers = d <= 64;
 
-/// The shared memory of a thread block: two stages of K and V, and a Q tile per warp. Rows are swizzled (exercise 8.2).
+/// The shared memory of a thread block: two stages of K and V, and a Q tile per warp. Rows are swizzled.
 template <class Element, int d, int Bc, int warps>
 struct Shared {
   Element Q[warps][32][d], K[2][Bc][d], V[2][Bc][d];

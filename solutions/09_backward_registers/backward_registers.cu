@@ -50,7 +50,8 @@ __device__ __forceinline__ Semaphore<true> semaphore_of(int* semaphores, int q_t
   return {semaphores + std::int64_t(q_tile) * T::warps + threadIdx.x / 32, last_key / T::Bc - kv_tile};
 }
 
-/// This thread block's index in the order in which thread blocks start. All threads must call it, at the start.
+/// This thread block's index in the order in which they start: no block waits for one that has not started. All
+/// threads call it first.
 template <class T>
 __device__ __forceinline__ int take_ticket(Shared<T>& smem, int* ticket_counter) {
   if (threadIdx.x == 0) smem.ticket = atomicAdd(ticket_counter, 1);
@@ -74,17 +75,15 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               Sizes sizes, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<T>>();
   const auto [heads, Nq, Nk, causal] = sizes;
-  const int task_index =
-      deterministic ? take_ticket(smem, semaphores) : int(blockIdx.x);  // no block waits for one that has not started
+  const int task_index = deterministic ? take_ticket(smem, semaphores) : int(blockIdx.x);
   const auto [head, kv_tile] = task_of(task_index, heads, (Nk + T::Bc - 1) / T::Bc, causal, deterministic);
   const int first_key = kv_tile * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
   const int begin = first_q_tile<T>(diagonal, causal), q_tiles = (Nq + T::Br - 1) / T::Br;
   const std::int64_t K_row = std::int64_t(head) * Nk + first_key, Q_row = std::int64_t(head) * padded(Nq);
   Q += std::int64_t(head) * Nq * T::d, dO += std::int64_t(head) * Nq * T::d, row_stats += Q_row;
-  // This warp's team has 32 keys of the K/V tile, from `warp_key` on.
   const int warp = threadIdx.x / 32, warp_key = warp / T::team * 32, team_rank = warp % T::team;
-  const int column = team_rank * T::columns;
-  const auto load_next = [&](int i) {  // starts copying Q tile i, if it exists, and commits the group
+  const int column = team_rank * T::columns;  // the warp has 32 keys from warp_key on and the columns from here on
+  const auto load_next = [&](int i) {         // starts copying Q tile i, if it exists, and commits the group
     if (i < q_tiles) load_q_tile(smem, Q, dO, row_stats, i, Nq);
     cp_async_commit_group();
   };

@@ -8,7 +8,7 @@ namespace {
 
 using workbook::cuda::elect_sync;
 
-/// Consumer warp group number `index` of a thread block. begin() starts a Q tile: this consumer computes the 64 rows
+/// Consumer warpgroup number `index` of a thread block. begin() starts a Q tile: this consumer computes the 64 rows
 /// from first_query on, against the first kv_tiles K/V tiles.
 template <class T>
 struct Consumer {

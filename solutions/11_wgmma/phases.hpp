@@ -34,7 +34,7 @@ struct Kernel {
   static constexpr float slack = step >= 5 ? ch11::slack : 0;
   /// Whether consume_overlapped waits for the next K before it waits for O, or at the start of the next iteration.
   static constexpr bool K_before_O = d == 64;
-  /// A kernel starts with 65536 / threads registers per thread. setmaxnreg moves registers from the producer warp group
+  /// A kernel starts with 65536 / threads registers per thread. setmaxnreg moves registers from the producer warpgroup
   /// to the consumers: with three consumers, 128·32 + 384·160 = 65536.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24, consumer_registers = consumers == 3 ? 160 : 240;
 

@@ -1,4 +1,4 @@
-// Chapter 11, given: two matmuls by one warp group. TMA loads the operands, and exercise 11.1's descriptors address
+// Chapter 11, given: two matmuls by one warpgroup. TMA loads the operands, and exercise 11.1's descriptors address
 // them. A third kernel writes the accumulator's layout as a table.
 //
 // Test it: ./workbook test 11.1

@@ -142,7 +142,7 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer) {
   // END 11.7
 }
 
-/// A thread block has a producer warp group, of which one thread is active, and the consumer warp groups. The grid has
+/// A thread block has a producer warpgroup, of which one thread is active, and the consumer warpgroups. The grid has
 /// one block per Q tile of a head or, if persistent, at most one block per SM.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)

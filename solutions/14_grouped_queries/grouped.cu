@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
   Registers<Element, d> registers;
   clear(registers);
   // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends the group, which is empty if there is no
-  // tile j. Must be called with j = 0, 1, 2, … in this order.
+  // tile j. Must be called with j in increasing order.
   const auto load_KV = [&](int j) {
     if (j < tiles) {
       load_tile<32 * warps>(smem.K[j % 2], K, sizes.Nk - j * Bc);
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
   cp_async_commit_group();
   load_KV(0);
   cp_async_wait_group<1>();
-  __syncwarp();  // Q is visible to all lanes of its warp; K_0 and V_0 are still in flight
+  __syncwarp();  // Q is visible to all lanes of its warp; the first K and V tiles are still in flight
 #pragma unroll
   for (int c = 0; c < d / 16 && Q_in_registers<d>; ++c)
     load_A(registers.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(registers.Q[1][c], smem.Q[warp], 16, 16 * c);

@@ -29,21 +29,19 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
               WindowMask mask, ScoreMod base_mod, Problem problem) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int head = blockIdx.x / problem.tiles_per_head;
-  const int tile = problem.tiles_per_head - 1 - blockIdx.x % problem.tiles_per_head;
+  const int q_tiles = problem.tiles_per_head, head = blockIdx.x / q_tiles, tile = q_tiles - 1 - blockIdx.x % q_tiles;
   std::int64_t first_row = std::int64_t(head) * mask.Nq, first_key = std::int64_t(head / problem.group) * mask.Nk;
   const Sequence sequence = enter_sequence(mask, problem, tile, Br);  // `mask` is now that of the sequence
-  const int block_query = sequence.tile * Br, first_query = block_query + 32 * warp;
+  const int block_query = sequence.tile * Br, first_query = block_query + 32 * warp, rows = mask.Nq - first_query;
   first_row += sequence.first + first_query, first_key += sequence.first;  // the warp's first row, and key 0
-  const int rows = mask.Nq - first_query;  // the warp has up to 32 of them, none if negative
   const Range queries{first_query, min(mask.Nq, first_query + 32)};
   const Range tiles = mask.template kv_tiles<Bc>({block_query, min(mask.Nq, block_query + Br)});
   const ScoreMod score_mod = base_mod.for_head(head % problem.heads, problem.heads);
   std::int64_t next = (first_key + tiles.first * Bc) * d;  // the offset of the tile that is copied next
   Registers<Element, d> registers;
   begin_with_sink(registers, problem.sink == nullptr ? -INFINITY : problem.sink[head % problem.heads] * log2_e);
-  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and commits a group, which is empty after the last
-  // tile. Must be called with j in increasing order.
+  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends the group, which is empty if there is no
+  // tile j. Must be called with j in increasing order.
   const auto load_KV = [&](int j) {
     if (j < tiles.last) {
       load_tile<32 * warps>(smem.K[j % 2], K + next, mask.Nk - j * Bc, thread);
@@ -63,7 +61,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
     load_A(registers.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(registers.Q[1][c], smem.Q[warp], 16, 16 * c);
   for (int j = tiles.first; j < tiles.last; ++j) {
     cp_async_wait_group<0>();
-    __syncthreads();  // K_j and V_j are visible to all threads; no warp still reads the stage that load_KV overwrites
+    __syncthreads();  // K_j and V_j are visible to all threads; no thread still reads the other stage
     load_KV(j + 1);
     const TileClass tile_class = mask.classify(queries, j * Bc, (j + 1) * Bc);
     if (tile_class == TileClass::empty) continue;  // other warps may need this tile
@@ -80,7 +78,7 @@ void start(const ForwardCall<Element>& call, const ScoreMod& score_mod) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const std::int64_t q_tiles = tiles_per_head(call.mask, call.shape.Nq, Br);
   const dim3 grid = workbook::cuda::grid_of(q_tiles * B * H, "B·H·⌈Nq/Br⌉");
-  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)): scores are in units of log2.
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps, ScoreMod>, grid, dim3(32 * warps),
                          sizeof(Shared<Element, d, Bc, warps>), call.Q, call.K, call.V, call.O, call.lse,
                          window_mask(call), score_mod,

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   for (int n = 0; n < iterator.count; ++n) {
     const int j = next;  // the K/V tile of block n
     cp_async_wait_group<0>();
-    __syncthreads();  // K_j and V_j are visible to all threads; no warp still reads the stage that load_KV overwrites
+    __syncthreads();  // K_j and V_j are visible to all threads; no thread still reads the other stage
     load_KV(n + 1);
     const bool partial = n < iterator.partial_count;
     Scores<Bc> S[row_tiles];
@@ -80,7 +80,7 @@ void start(const ForwardCall<Element>& call, const Scratch& scratch, const PairM
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const BlockTable table = make_lists<Br, Bc>(mask, scratch, /*transposed=*/false);
   const dim3 grid = workbook::cuda::grid_of(table.rows * B * H, "B·H·⌈Nq/Br⌉");
-  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)): scores are in units of log2.
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps, MaskMod>, grid, dim3(32 * warps),
                          sizeof(Shared<Element, d, Bc, warps>), call.Q, call.K, call.V, call.O, call.lse, mask,
                          scratch.lists, int(H / Hkv), call.scale * log2_e);

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   Registers<Element, d> registers;
   clear(registers);
   // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends the group, which is empty if there is no
-  // tile j. Must be called with j = 0, 1, 2, … in this order.
+  // tile j. Must be called with j in increasing order.
   const auto load_KV = [&](int j) {
     if (j < tiles) {
       load_tile<32 * warps>(smem.K[j % 2], K, sizes.Nk - j * Bc, thread);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   load_KV(0);
   cp_async_wait_group<1>();
   rotate_Q();
-  __syncwarp();  // Q is visible to all lanes of its warp; K_0 and V_0 are still in flight
+  __syncwarp();  // Q is visible to all lanes of its warp; the first K and V tiles are still in flight
 #pragma unroll
   for (int c = 0; c < d / 16 && Q_in_registers<d>; ++c)
     load_A(registers.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(registers.Q[1][c], smem.Q[warp], 16, 16 * c);
@@ -90,8 +90,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
         ? accumulate_PV<true>(registers, S, smem.V[j % 2], dropout, head, first_query, j * Bc)    // O += P V,
         : accumulate_PV<false>(registers, S, smem.V[j % 2], dropout, head, first_query, j * Bc);  // (32, d)
   }
-  write_output(registers, smem.Q[warp], O + first_row * d, lse + first_row, rows,
-               dropout.kept_scale);  // O·kept_scale / l, m + log l
+  write_output(registers, smem.Q[warp], O + first_row * d, lse + first_row, rows, dropout.kept_scale);
 }
 
 template <int d, int Br, int Bc, int warps>

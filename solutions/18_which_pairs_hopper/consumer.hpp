@@ -9,7 +9,7 @@ namespace {
 
 using workbook::cuda::elect_sync;
 
-/// Consumer warp group number `index` of a thread block. begin() starts a Q tile: this consumer computes the 64 rows
+/// Consumer warpgroup number `index` of a thread block. begin() starts a Q tile: this consumer computes the 64 rows
 /// from first_query on. Of the block's K/V tiles, block_tiles, these rows need kv_tiles. In full_tiles every row
 /// attends to every key.
 template <class T>

@@ -32,7 +32,7 @@ inline std::int64_t tiles_per_head(const workbook::Mask& mask, std::int64_t rows
   return tiles;
 }
 
-/// The tile sizes and warps per block for which kernels are built. Four warps are the producer warp group; every
+/// The tile sizes and warps per block for which kernels are built. Four warps are the producer warpgroup; every
 /// further four, a consumer, have 64 rows of Q. The first entry is for d = 64, the second for d = 128. The last one,
 /// for both, is for short sequences.
 inline constexpr Tiles built[] = {{192, 128, 16}, {128, 128, 12}, {128, 64, 12}};

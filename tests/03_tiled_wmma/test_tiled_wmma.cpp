@@ -78,22 +78,22 @@ void expect_no_conflicts(const std::string& way, std::int64_t d, const std::stri
 
 // ---- 3.6 load_tile ----
 
-TEST_CASE("ragged tails are part of the answer", "[3.6]") {
+TEST_CASE("ragged tails are computed correctly", "[3.6]") {
   expect_ragged_tails();
   expect_every_kind_in_this_part();
 }
 
 const Claims of_3_6 = {
-    {"[3.6]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[3.6]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
     {"[3.6]", "tiles are read 16 bytes per thread", [] { expect_wide_tiles("load"); }},
-    {"[3.6]", "rows that do not exist are not read", [] { expect_moves({.in = "load"}); }},
+    {"[3.6]", "rows past the end are not read", [] { expect_moves({.in = "load"}); }},
 };
 
 // ---- 3.7 multiply_QK ----
 
 const Claims of_3_7 = {
     {"[3.7]", "fused attention agrees with the oracle", [] { expect_every_kind(); }},
-    {"[3.7]", "every part of d and every key counts", [] { expect_every_column(); }},
+    {"[3.7]", "all columns and all keys contribute", [] { expect_every_column(); }},
 };
 
 TEST_CASE("a warp may have more than 16 keys", "[3.7]") {
@@ -217,7 +217,7 @@ TEST_CASE("every element of O is written once, and nothing else", "[3.11]") {
 }
 
 const Claims of_3_11 = {
-    {"[3.11]", "O is written 16 bytes a thread", [] { expect_wide_O(); }},
+    {"[3.11]", "O is written 16 bytes per thread", [] { expect_wide_O(); }},
     {"[3.11]", "a row whose scores are all -inf gets O = 0",
      [] {
        expect_rows_without_scores("l is 0 in that row, and O is divided by it: 0 · (1 / 0) is NaN",
@@ -302,9 +302,9 @@ TEST_CASE("any shape agrees with the oracle", "[whole]") {
 const Claims of_the_whole_2 = {
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
     {"[whole]", "every GPU gets tiles that fit", [] { expect_tiles_for_every_size(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "more heads than a grid has rows", [] { expect_every_head(); }},
-    {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per query tile",
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "more heads than gridDim.y allows", [] { expect_every_head(); }},
+    {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per Q tile",
      [] { expect_moves({.in = "load"}); }},
 };
 

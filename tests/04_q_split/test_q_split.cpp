@@ -89,7 +89,7 @@ TEST_CASE("a warp has at most 32 rows, and Nq may exceed 32 bits", "[4.1]") {
 
 const Claims of_4_2 = {
     {"[4.2]", "Q split agrees with the oracle", [] { expect_every_kind(); }},
-    {"[4.2]", "every part of d and every key counts", [] { expect_every_column(); }},
+    {"[4.2]", "all columns and all keys contribute", [] { expect_every_column(); }},
 };
 
 TEST_CASE("S is stored and read without bank conflicts", "[4.2]") {
@@ -255,7 +255,7 @@ TEST_CASE("O is divided by l exactly once", "[4.6]") {
 
 const Claims of_4_6 = {
     {"[4.6]", "every element of O is written once, and nothing else", [] { expect_every_element_written(); }},
-    {"[4.6]", "O is written 16 bytes a thread", [] { expect_wide_O(); }},
+    {"[4.6]", "O is written 16 bytes per thread", [] { expect_wide_O(); }},
 };
 
 TEST_CASE("each lane reads eight adjacent elements of O", "[4.6]") {
@@ -304,7 +304,7 @@ TEST_CASE("1 / l keeps the precision of fp32", "[4.6]") {
 
 // ---- 4.7 copy_tile ----
 
-TEST_CASE("ragged tails are part of the answer", "[4.7]") {
+TEST_CASE("ragged tails are computed correctly", "[4.7]") {
   // Equal lengths first, to separate mistakes that show only with unequal ones.
   expect_right(input("late spike", {1, 1, 1, 70, 70, 32}, 70));
   expect_ragged_tails();
@@ -312,8 +312,8 @@ TEST_CASE("ragged tails are part of the answer", "[4.7]") {
 }
 
 const Claims of_4_7 = {
-    {"[4.7]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
-    {"[4.7]", "tiles are copied 16 bytes a thread, without a load", [] { expect_wide_tiles("async"); }},
+    {"[4.7]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[4.7]", "tiles are copied by cp.async, 16 bytes per thread", [] { expect_wide_tiles("async"); }},
 };
 
 // ---- 4.8 new_maximum ----
@@ -426,10 +426,10 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
 
 const Claims of_the_whole_2 = {
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "200 runs are equal to the last bit", [] { expect_repeatable(200); }},
-    {"[whole]", "more heads than a grid has rows", [] { expect_every_head(); }},
-    {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per query tile",
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "200 runs are bitwise equal", [] { expect_repeatable(200); }},
+    {"[whole]", "more heads than gridDim.y allows", [] { expect_every_head(); }},
+    {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per Q tile",
      [] { expect_moves(); }},
 };
 

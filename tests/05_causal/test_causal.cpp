@@ -200,13 +200,13 @@ TEST_CASE("all boundary tiles are masked, even if there are several", "[5.2]") {
   }
 }
 
-TEST_CASE("ragged tails are part of the answer", "[5.2]") {
+TEST_CASE("ragged tails are computed correctly", "[5.2]") {
   expect_ragged_tails();
 }
 
 // ---- 5.3 update_row ----
 
-TEST_CASE("rows without keys give zero and -inf, never NaN", "[5.3]") {
+TEST_CASE("fully masked rows give O = 0 and LSE = -inf, never NaN", "[5.3]") {
   expect_rows_without_keys();
   expect_right(causal_input("large logits", {1, 1, 1, 90, 50, 64}, 21), {32, 32});
   expect_right(causal_input("negative logits", {1, 1, 1, 90, 50, 64}, 22), {64, 64});
@@ -419,9 +419,9 @@ TEST_CASE("causal with one query equals full attention", "[whole]") {
 }
 
 const Claims of_the_whole_2 = {
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
     {"[whole]", "200 runs are equal, bit for bit", [] { expect_repeatable(200); }},
-    {"[whole]", "more heads than a grid has rows", [] { expect_every_head(); }},
+    {"[whole]", "more heads than gridDim.y allows", [] { expect_every_head(); }},
     {"[whole]", "K and V are read up to the diagonal, Q once; O and the LSE are written once", [] { expect_moves(); }},
     {"[whole]", "every size of shared memory has tiles that fit", [] { expect_tiles_for_every_size(); }},
     {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory("S, P or the mask"); }},

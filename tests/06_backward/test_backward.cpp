@@ -62,7 +62,7 @@ TEST_CASE("the gradients do not depend on the tile size", "[whole]") {
   }
 }
 
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
+TEST_CASE("results do not depend on workers or lane order", "[whole]") {
   const BackwardProblem given = input("normal", {1, 2, 2, 70, 100, 32}, 310, {.causal = true}).given;
   const BackwardResult first = backward(given);
   expect_written(first.dQ.values[0], "dQ");
@@ -226,7 +226,7 @@ TEST_CASE("heads do not mix", "[whole]") {
   }
 }
 
-TEST_CASE("more heads than a grid has rows", "[whole]") {
+TEST_CASE("more heads than gridDim.y allows", "[whole]") {
   // With one query and one key whose score and LSE are 0, P is 1. So dV is dO = x, a number of the head; with V = 0 and
   // O = 1/d, dS is -D = -x; all of it exact.
   const std::int64_t heads = 65600, d = 32;
@@ -378,7 +378,7 @@ TEST_CASE("the memory traffic of each kernel matches its formula", "[whole]") {
   }
 }
 
-TEST_CASE("extra memory grows like N", "[whole]") {
+TEST_CASE("extra memory grows linearly with N", "[whole]") {
   for (const std::int64_t N : {64, 128, 256}) {
     const Input in = input("normal", {1, 2, 2, N, N, 32}, 390);
     const BackwardResult kernels = backward(in.given);
@@ -428,7 +428,7 @@ TEST_CASE("the first kernels agree with the oracle on any shape", "[whole]") {
   }
 }
 
-TEST_CASE("every size of shared memory has its tiles", "[whole]") {
+TEST_CASE("every shared memory size has tiles", "[whole]") {
   // The most that a thread block may have on GPUs of compute capability 7.5, 8.6 and 8.9, 8.0, and 9.0. The tiles that
   // run are the first that fit; without any the call is refused.
   std::uint64_t seed = 460;

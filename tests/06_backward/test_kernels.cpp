@@ -102,7 +102,7 @@ TEST_CASE("negative logits do not overflow in the tail", "[6.3]") {
   expect_backward(input("negative logits", {1, 1, 1, 33, 17, 32}, 121), {4, 2}, {"dV", "dK", "dQ"});
 }
 
-TEST_CASE("a pair that does not count has P = 0, whatever the scale", "[6.3]") {
+TEST_CASE("a masked pair has P = 0 at any scale", "[6.3]") {
   // The first queries see few keys: exp(S - LSE) of the others is infinite, and 0 times that NaN.
   expect_simple(input("large logits", {1, 1, 1, 40, 40, 64}, 128, {.causal = true}), {"dV", "dK", "dQ"});
   // -inf as its score does not do: a negative scale makes +inf of it, and a scale of 0 NaN.
@@ -159,7 +159,7 @@ TEST_CASE("dQ is scale dS K", "[6.5]") {
   expect_every_kind_of({"dQ"});
 }
 
-TEST_CASE("keys that do not exist have no part in dQ", "[6.5]") {
+TEST_CASE("missing keys contribute nothing to dQ", "[6.5]") {
   std::uint64_t seed = 180;
   for (const std::int64_t Nk : {1, 17, 47, 95}) {
     expect_simple(input("negative logits", {1, 1, 1, 40, Nk, 64}, ++seed, {.zeros = true}), {"dQ"});

@@ -196,11 +196,11 @@ void expect_loaded_once() {
   }
 }
 
-TEST_CASE("every 16 columns of Q and K count", "[8.3]") {
+TEST_CASE("all columns of Q and K contribute", "[8.3]") {
   expect_every_column();
 }
 
-TEST_CASE("every key has a score of its own", "[8.3]") {
+TEST_CASE("each key has its own score", "[8.3]") {
   expect_every_kind_in_this_part();
   for (const Tiles& tiles : all_tiles(64)) {
     expect_right(input("one hot", {1, 1, 1, 64, 192, 64}, 21), tiles);
@@ -271,7 +271,7 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[8.4]") {
 
 const Claims of_8_4 = {
     {"[8.4]", "large logits stay finite", [] { expect_finite(); }},
-    {"[8.4]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[8.4]", "fully masked rows give O = 0 and LSE = -inf, never NaN", [] { expect_rows_without_keys(); }},
     {"[8.4]", "a scale of any sign", [] { expect_any_scale(); }},
 };
 
@@ -286,7 +286,7 @@ TEST_CASE("every key's value reaches O", "[8.5]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("P reaches the keys that it belongs to", "[8.5]") {
+TEST_CASE("P is multiplied with the right keys", "[8.5]") {
   // One key of 16 has all the weight: V of another is not near.
   for (const Tiles& tiles : all_tiles(64)) expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 51), tiles);
   for (const std::int64_t d : {32, 128}) expect_right(input("late spike", {1, 1, 1, 40, 100, d}, 52), {32, 32});
@@ -313,17 +313,17 @@ TEST_CASE("O is divided by l exactly once", "[8.6]") {
 
 const Claims of_8_6 = {
     {"[8.6]", "every element of O is written once, and nothing else", [] { expect_every_element_written(); }},
-    {"[8.6]", "O is written 16 bytes a lane", [] { expect_wide_O(); }},
+    {"[8.6]", "O is written 16 bytes per lane", [] { expect_wide_O(); }},
 };
 
 // ---- 8.7 the pipeline ----
 
-TEST_CASE("ragged tails are part of the answer", "[8.7]") {
+TEST_CASE("ragged tails are computed correctly", "[8.7]") {
   expect_ragged_tails();
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("what lies behind the last key never reaches O", "[8.7]") {
+TEST_CASE("data past the last key never reaches O", "[8.7]") {
   expect_nothing_from_behind();
 }
 
@@ -360,7 +360,7 @@ TEST_CASE("the next tiles are copied during the matmuls", "[8.7]") {
   for (const std::int64_t d : head_dims()) expect_products_beside_copies(d, 1);
 }
 
-TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[8.7]") {
+TEST_CASE("tiles are copied by cp.async, 16 bytes per thread", "[8.7]") {
   expect_wide_tiles("async");
 }
 
@@ -373,10 +373,10 @@ const Claims of_the_whole = {
     {"[whole]", "the answer does not depend on Br, Bc or the number of warps", [] { expect_tiles_do_not_matter(); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
 };
 
-TEST_CASE("200 runs are equal to the last bit", "[whole]") {
+TEST_CASE("200 runs are bitwise equal", "[whole]") {
   // tests/cuda/test_any_lengths.cpp does it with blocks on all of a GPU, and for bf16.
   expect_repeatable(200);
 }

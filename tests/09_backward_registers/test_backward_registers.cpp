@@ -65,7 +65,7 @@ TEST_CASE("the LSE is taken in units of log2", "[9.1]") {
   expect_every_kind();
 }
 
-TEST_CASE("queries that see nothing have no part in any gradient", "[9.1]") {
+TEST_CASE("fully masked queries contribute to no gradient", "[9.1]") {
   // A query whose LSE is -inf though no mask hides its keys, as after a merge of parts.
   Input in = input("normal", {1, 1, 1, 64, 50, 32}, 106);  // no query is filled up
   in.given.saved.lse(0, 0, 7, 0) = -std::numeric_limits<double>::infinity();
@@ -87,8 +87,8 @@ TEST_CASE("the gradient of the LSE is subtracted from D", "[9.1]") {
 // ---- 9.2 multiply_transposed ----
 
 const Claims of_9_2 = {
-    {"[9.2]", "every 16 columns of Q, K, V and dO count", [] { expect_every_column(); }},
-    {"[9.2]", "every key and every query has a score of its own", [] { expect_own_scores(); }},
+    {"[9.2]", "all columns of Q, K, V and dO contribute", [] { expect_every_column(); }},
+    {"[9.2]", "each pair has its own score", [] { expect_own_scores(); }},
     {"[9.2]", "S and dP use no redundant instructions", [] { expect_instructions(); }},
 };
 
@@ -98,17 +98,17 @@ const Claims of_9_3 = {
     {"[9.3]", "P is recomputed from the LSE", [] { expect_P_from_the_lse(); }},
     {"[9.3]", "each query has its own LSE and D", [] { expect_own_lse_and_D(); }},
     {"[9.3]", "D is subtracted before anything is rounded", [] { expect_D_before_rounding(); }},
-    {"[9.3]", "a pair that does not count has P = 0, whatever the scale", [] { expect_uncounted_pairs(); }},
+    {"[9.3]", "a masked pair has P = 0 at any scale", [] { expect_uncounted_pairs(); }},
 };
 
 // ---- 9.4 the mask ----
 
 const Claims of_9_4 = {
     {"[9.4]", "causal agrees with the oracle for Nq above, at and below Nk", [] { expect_causal(70); }},
-    {"[9.4]", "keys that do not exist have no part in dQ", [] { expect_no_keys_behind(); }},
+    {"[9.4]", "missing keys contribute nothing to dQ", [] { expect_no_keys_behind(); }},
 };
 
-TEST_CASE("only Q tiles that see a key are loaded", "[9.4]") {
+TEST_CASE("fully masked Q tiles are not loaded", "[9.4]") {
   require_counters();
   for (const auto& [Nq, Nk] : lengths_of_every_kind(70)) {
     for (const bool causal : {false, true}) {
@@ -169,7 +169,7 @@ TEST_CASE("dS is stored once, without a bank conflict", "[9.6]") {
 
 const Claims of_9_7 = {
     {"[9.7]", "dQ is scale dS K", [] { expect_dQ(); }},
-    {"[9.7]", "every key has its part in dQ", [] { expect_every_key_in_dQ(); }},
+    {"[9.7]", "every key contributes to dQ", [] { expect_every_key_in_dQ(); }},
 };
 
 TEST_CASE("every atomic addition fills a line of 128 bytes", "[9.7]") {
@@ -214,7 +214,7 @@ TEST_CASE("a warp waits for its semaphore", "[9.8]") {
          "wait_for returns before the counter equals semaphore.turn", "turn-not-waited");
 }
 
-TEST_CASE("each K/V tile ends its turn", "[9.8]") {
+TEST_CASE("each K/V tile releases its semaphore", "[9.8]") {
   expect_semaphores(true);
   expect_every_kind(all_gradients, deterministic_mode);
 }
@@ -254,7 +254,7 @@ TEST_CASE("every lane adds between wait_for and release", "[9.8]") {
 
 // ---- 9.9 the loop ----
 
-TEST_CASE("ragged tails are part of the answer", "[9.9]") {
+TEST_CASE("ragged tails are computed correctly", "[9.9]") {
   std::uint64_t seed = 260;
   // With one key or one query many mistakes look alike: the other lengths come first.
   for (const auto& [Nq, Nk] : {std::pair{70, 133}, {65, 95}, {31, 97}, {1, 33}, {33, 1}, {1, 1}}) {
@@ -311,7 +311,7 @@ TEST_CASE("the next Q tile is copied while this one is multiplied", "[9.9]") {
   }
 }
 
-TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[9.9]") {
+TEST_CASE("tiles are copied by cp.async, 16 bytes per thread", "[9.9]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const Shape s{1, 1, 1, 192, 256, d};
@@ -339,10 +339,10 @@ const Claims of_the_whole = {
     {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(129 * 129 * 128); }},
     {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
     {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
-    {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_deterministic(); }},
+    {"[whole]", "the deterministic gradients agree with the oracle", [] { expect_right_deterministic(); }},
     {"[whole]", "200 deterministic runs are bitwise equal", [] { expect_repeatable_deterministic(200); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
-    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "the lane order changes only the last bits of dQ", [] { expect_order_changes_only_dQ(); }},
     {"[whole]", "five matmuls, and each operand is loaded once for 32 rows", [] { expect_instructions(); }},
 };
 
@@ -367,7 +367,7 @@ TEST_CASE("no bank conflict", "[whole]") {
 }
 
 const Claims of_the_whole_2 = {
-    {"[whole]", "each tensor is moved as often as it must be", [] { expect_moves({}); }},
-    {"[whole]", "every size of shared memory has its tiles", [] { expect_sizes_for_every_memory(99); }},
-    {"[whole]", "extra memory grows like N", [] { expect_extra_memory(8, 4); }},
+    {"[whole]", "each tensor's traffic matches its formula", [] { expect_moves({}); }},
+    {"[whole]", "every shared memory size has tiles", [] { expect_sizes_for_every_memory(99); }},
+    {"[whole]", "extra memory grows linearly with N", [] { expect_extra_memory(8, 4); }},
 };

@@ -383,7 +383,7 @@ TEST_CASE("each warp gets its own rows of Q, each head its own tensors", "[10.6]
 
 // ---- 10.7 the consumers ----
 
-TEST_CASE("ragged tails are part of the answer", "[10.7]") {
+TEST_CASE("ragged tails are computed correctly", "[10.7]") {
   expect_ragged_tails();
   expect_every_kind_in_this_part();
 }
@@ -488,9 +488,9 @@ TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
 }
 
 const Claims of_the_whole_2 = {
-    {"[whole]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[whole]", "fully masked rows give O = 0 and LSE = -inf, never NaN", [] { expect_rows_without_keys(); }},
     {"[whole]", "a scale of any sign", [] { expect_any_scale(); }},
-    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "the number of workers and the order of threads and copies change nothing",
      [] { expect_order_changes_nothing(); }},

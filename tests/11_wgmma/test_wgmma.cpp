@@ -113,11 +113,11 @@ TEST_CASE("each thread's elements of D match the PTX layout", "[11.1]") {
   expect_accumulator_layout();
 }
 
-TEST_CASE("a warp group multiplies K-major operands", "[11.1]") {
+TEST_CASE("a warpgroup multiplies K-major operands", "[11.1]") {
   for (const std::int64_t d : head_dims()) expect_product(false, d);
 }
 
-TEST_CASE("a warp group multiplies an MN-major operand", "[11.1]") {
+TEST_CASE("a warpgroup multiplies an MN-major operand", "[11.1]") {
   for (const std::int64_t d : head_dims()) expect_product(true, d);
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("every tile of Q, K and V arrives", "[11.2]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("a stage is filled again when all have left it", "[11.2]") {
+TEST_CASE("a stage is refilled only after every consumer has released it", "[11.2]") {
   // Five tiles in two stages each. The simulator reports what is overwritten too early, in whatever order.
   for (const int lane_seed : {0, 1, 2}) {
     expect_right(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, {}, lane_seed);
@@ -138,7 +138,7 @@ TEST_CASE("a stage is filled again when all have left it", "[11.2]") {
   }
 }
 
-TEST_CASE("the tiles of the next queries follow in the same rings", "[11.2]") {
+TEST_CASE("the next Q tile continues in the same rings", "[11.2]") {
   expect_many_tiles_of_queries();
 }
 
@@ -167,11 +167,11 @@ TEST_CASE("TMA loads each tile once", "[11.2]") {
 
 // ---- 11.3 start_QK ----
 
-TEST_CASE("every 16 columns of Q and K count", "[11.3]") {
+TEST_CASE("all columns of Q and K contribute", "[11.3]") {
   expect_every_column();
 }
 
-TEST_CASE("every key has a score of its own", "[11.3]") {
+TEST_CASE("each key has its own score", "[11.3]") {
   expect_right(input("one hot", {1, 1, 1, 64, 192, 64}, 21), small);
   expect_right(input("normal", {1, 1, 1, 70, 133, 128}, 22), chapter_tiles(128));
   expect_every_kind_in_this_part();
@@ -184,7 +184,7 @@ TEST_CASE("S takes one wgmma for each 16 columns", "[11.3]") {
 
 // ---- 11.4 P and O += P V ----
 
-TEST_CASE("P reaches the keys that it belongs to", "[11.4]") {
+TEST_CASE("P is multiplied with the right keys", "[11.4]") {
   // One key of 16 has all the weight: V of another is not near.
   expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 30), small);
   expect_right(input("late spike", {1, 1, 1, 40, 100, 128}, 31), small);
@@ -212,7 +212,7 @@ const Claims of_11_5 = {
     {"[11.5]", "O is divided by l exactly once", [] { expect_divided_once(); }},
 };
 
-TEST_CASE("rows without keys give zero and -inf, never NaN", "[11.5]") {
+TEST_CASE("fully masked rows give O = 0 and LSE = -inf, never NaN", "[11.5]") {
   expect_rows_without_keys();
   expect_every_kind_in_this_part();
 }
@@ -257,7 +257,7 @@ TEST_CASE("in order, it agrees with the oracle", "[11.6]") {
   }
 }
 
-TEST_CASE("in order, nothing is touched too early", "[11.6]") {
+TEST_CASE("in order, no buffer is accessed too early", "[11.6]") {
   // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
   for (const int lane_seed : {0, 1, 2})
     expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 52), chapter_tiles(64, 1 + lane_seed % 2), {}, lane_seed);
@@ -279,7 +279,7 @@ TEST_CASE("overlapped, it agrees with the oracle", "[11.7]") {
   expect_every_kind_in_this_part({{"step", 3}});
 }
 
-TEST_CASE("overlapped, nothing is touched too early", "[11.7]") {
+TEST_CASE("overlapped, no buffer is accessed too early", "[11.7]") {
   for (const int lane_seed : {0, 1, 2})
     expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 63), chapter_tiles(64, 3), {}, lane_seed);
 }
@@ -295,7 +295,7 @@ TEST_CASE("overlapped, both matmuls of a tile are in one issue window", "[11.7]"
   expect_ping_pong(small, 64, 16, 2);
 }
 
-TEST_CASE("overlapped, each softmax but the first runs beside a product", "[11.7]") {
+TEST_CASE("overlapped, each softmax but the first overlaps with a matmul", "[11.7]") {
   require_counters();
   expect_partial_waits(chapter_tiles(64, 3), 64);
 }
@@ -358,7 +358,7 @@ TEST_CASE("every step gives the same answer", "[whole]") {
     }
 }
 
-TEST_CASE("a block takes one tile of queries after another", "[whole]") {
+TEST_CASE("a persistent block processes one Q tile after another", "[whole]") {
   expect_many_tiles_of_queries();
   for (const std::int64_t d : head_dims())
     expect_right(input("rising maximum", {1, 70, 70, 200, 100, d}, 159), chapter_tiles(d));
@@ -396,9 +396,9 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
 const Claims of_the_whole_2 = {
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "50 orders give one answer", [] { expect_repeatable(50, /*in_other_orders=*/true); }},
+    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 execution orders give one result", [] { expect_repeatable(50, /*in_other_orders=*/true); }},
     {"[whole]", "Q is read once, K and V up to the diagonal; O and the LSE are written once",
      [] { expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .least_tiles = 1}); }},
 };

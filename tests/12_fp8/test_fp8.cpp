@@ -161,7 +161,7 @@ TEST_CASE("each k has a key that its lane holds", "[12.2]") {
                    : "unknown");
 }
 
-TEST_CASE("P reaches the keys that it belongs to", "[12.2]") {
+TEST_CASE("P is multiplied with the right keys", "[12.2]") {
   expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 30), two);
   expect_right(input("late spike", {1, 1, 1, 40, 100, 128}, 31), two);
   expect_every_kind_in_this_part();
@@ -327,7 +327,7 @@ TEST_CASE("O is divided by l exactly once", "[12.5]") {
   }
 }
 
-TEST_CASE("rows without keys give zero and -inf, never NaN", "[12.5]") {
+TEST_CASE("fully masked rows give O = 0 and LSE = -inf, never NaN", "[12.5]") {
   expect_rows_without_keys();
   expect_every_kind_in_this_part();
 }
@@ -370,7 +370,7 @@ TEST_CASE("overlapped, it agrees with the oracle", "[12.7]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
+TEST_CASE("overlapped, no buffer is accessed too early", "[12.7]") {
   // The simulator reports registers and tiles that are accessed too early, whatever the values are.
   for (const int lane_seed : {0, 1, 2}) {
     expect_right(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, {}, lane_seed);
@@ -378,7 +378,7 @@ TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
   }
 }
 
-TEST_CASE("overlapped, each softmax but the first runs beside a product", "[12.7]") {
+TEST_CASE("overlapped, each softmax but the first overlaps with a matmul", "[12.7]") {
   require_counters();
   expect_partial_waits(two, 64);
 }
@@ -681,8 +681,8 @@ TEST_CASE("future positions have zero influence", "[whole]") {
 
 const Claims of_the_whole_2 = {
     {"[whole]", "the result of a block of Q depends on no other block", [] { expect_rows_independent(rows_of_block); }},
-    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
     {"[whole]", "20 runs in different orders give one result", [] { expect_repeatable(20, /*in_other_orders=*/true); }},
 };
 

@@ -77,14 +77,14 @@ void expect_waits(int step) {
 // ---- 13.1 scores ----
 
 const Claims of_13_1 = {
-    {"[13.1]", "every 16 columns of Q, K, V and dO count", [] { expect_every_column(); }},
-    {"[13.1]", "every key and every query has a score of its own", [] { expect_own_scores(); }},
+    {"[13.1]", "all columns of Q, K, V and dO contribute", [] { expect_every_column(); }},
+    {"[13.1]", "each pair has its own score", [] { expect_own_scores(); }},
     {"[13.1]", "S and dP take one wgmma for each 16 columns", [] { expect_wgmma(); }},
 };
 
 // ---- 13.2 the producer ----
 
-TEST_CASE("every tile arrives, with what its queries bring", "[13.2]") {
+TEST_CASE("every tile arrives with its LSE and D", "[13.2]") {
   for (const std::int64_t d : head_dims()) {
     // Without padding, the second head's statistics would not begin at a multiple of 16 bytes.
     expect_right(input("normal", {1, 2, 2, 70, 140, d}, 12));
@@ -94,12 +94,12 @@ TEST_CASE("every tile arrives, with what its queries bring", "[13.2]") {
   expect_every_kind();
 }
 
-TEST_CASE("a stage is filled again when all have left it", "[13.2]") {
+TEST_CASE("a stage is refilled only after every consumer has released it", "[13.2]") {
   // Five Q tiles in two stages, or in one.
   expect_no_race({1, 1, 1, 300, 100, 128}, 13, {step_to(1), {}}, 3);
 }
 
-TEST_CASE("TMA brings each tile and each line once", "[13.2]") {
+TEST_CASE("TMA loads each tile and its statistics once", "[13.2]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const double q_tiles = 3, rows = q_tiles * double(Br_of(d)), row = double(d) * 2;
@@ -131,11 +131,11 @@ const Claims of_13_3 = {
 
 const Claims of_13_4 = {
     {"[13.4]", "causal agrees with the oracle for Nq above, at and below Nk", [] { expect_causal(150); }},
-    {"[13.4]", "a pair that does not count has P = 0, whatever the scale", [] { expect_uncounted_pairs(); }},
-    {"[13.4]", "keys that do not exist have no part in dQ", [] { expect_no_keys_behind(); }},
+    {"[13.4]", "a masked pair has P = 0 at any scale", [] { expect_uncounted_pairs(); }},
+    {"[13.4]", "missing keys contribute nothing to dQ", [] { expect_no_keys_behind(); }},
 };
 
-TEST_CASE("only Q tiles that see a key are loaded", "[13.4]") {
+TEST_CASE("fully masked Q tiles are not loaded", "[13.4]") {
   require_counters();
   for (const auto& [Nq, Nk] : lengths_of_every_kind(150)) {
     for (const bool causal : {false, true}) {
@@ -161,7 +161,7 @@ const Claims of_13_5 = {
 
 const Claims of_13_6 = {
     {"[13.6]", "dQ is scale dS K", [] { expect_dQ(); }},
-    {"[13.6]", "every key has its part in dQ", [] { expect_every_key_in_dQ(); }},
+    {"[13.6]", "every key contributes to dQ", [] { expect_every_key_in_dQ(); }},
 };
 
 TEST_CASE("dS is stored once, without a bank conflict", "[13.6]") {
@@ -214,7 +214,7 @@ const Claims of_13_7 = {
      [] {
        expect_no_race({1, 1, 1, 300, 260, 128}, 245, {{}}, 4);
      }},
-    {"[13.7]", "each K/V tile ends its turn", [] { expect_semaphores(false); }},
+    {"[13.7]", "each K/V tile releases its semaphore", [] { expect_semaphores(false); }},
 };
 
 // ---- 13.8 in order ----
@@ -229,7 +229,7 @@ TEST_CASE("in order, it agrees with the oracle", "[13.8]") {
   expect_every_kind(all_gradients, step_to(2));
 }
 
-TEST_CASE("in order, nothing is touched too early", "[13.8]") {
+TEST_CASE("in order, no buffer is accessed too early", "[13.8]") {
   // The simulator reports registers, tiles and buffers that are accessed too early, whatever the values are.
   expect_no_race({1, 1, 1, 300, 100, 128}, 262, {step_to(1), step_to(2)}, 2);
 }
@@ -250,7 +250,7 @@ TEST_CASE("overlapped, it agrees with the oracle", "[13.9]") {
   expect_every_kind();
 }
 
-TEST_CASE("overlapped, nothing is touched too early", "[13.9]") {
+TEST_CASE("overlapped, no buffer is accessed too early", "[13.9]") {
   for (const std::int64_t d : head_dims()) expect_no_race({1, 1, 1, 300, 100, d}, 272, {step_to(3), {}}, 2);
 }
 
@@ -297,13 +297,13 @@ TEST_CASE("every step gives the same gradients", "[whole]") {
 }
 
 const Claims of_the_whole_2 = {
-    {"[whole]", "queries that see nothing have no part in any gradient", [] { expect_rows_without_keys(); }},
+    {"[whole]", "fully masked queries contribute to no gradient", [] { expect_rows_without_keys(); }},
     {"[whole]", "the gradient of the LSE is subtracted from D", [] { expect_lse_gradient(); }},
     {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
-    {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_deterministic(); }},
-    {"[whole]", "50 runs by turns are equal to the last bit", [] { expect_repeatable_deterministic(50); }},
+    {"[whole]", "the deterministic gradients agree with the oracle", [] { expect_right_deterministic(); }},
+    {"[whole]", "50 deterministic runs are bitwise equal", [] { expect_repeatable_deterministic(50); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
-    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "the lane order changes only the last bits of dQ", [] { expect_order_changes_only_dQ(); }},
 };
 
 TEST_CASE("five matmuls, with P and dS as register operands", "[whole]") {
@@ -322,7 +322,7 @@ TEST_CASE("five matmuls, with P and dS as register operands", "[whole]") {
   }
 }
 
-TEST_CASE("each tensor is moved as often as it must be", "[whole]") {
+TEST_CASE("each tensor's traffic matches its formula", "[whole]") {
   expect_moves(moves);
 }
 
@@ -340,6 +340,6 @@ TEST_CASE("shared memory holds no P", "[whole]") {
   }
 }
 
-TEST_CASE("extra memory grows like N", "[whole]") {
+TEST_CASE("extra memory grows linearly with N", "[whole]") {
   expect_extra_memory(8, 4);
 }

@@ -331,14 +331,14 @@ TEST_CASE("other groups change no bit of a gradient", "[whole]") {
   }
 }
 
-TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
+TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
   expect_right_deterministic();
   for (const bool causal : {false, true})
     expect_right(input("normal", grouped(1, 5, 2, 70, 260, 64), 420, {causal}), all_gradients,
                  usual_sizes(64, deterministic_mode), {.workers = 4});
 }
 
-TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
+TEST_CASE("50 deterministic runs are bitwise equal", "[whole]") {
   expect_repeatable_deterministic(10);
   const Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const BackwardProblem given = input("normal", grouped(1, 1, 3, 3, 300, 64), 425).given;
@@ -349,7 +349,7 @@ TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
            "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
 }
 
-TEST_CASE("each tensor is moved as often as the backward pass must", "[whole]") {
+TEST_CASE("each tensor's backward traffic matches its formula", "[whole]") {
   expect_moves({});
   require_counters();
   for (const bool causal : {false, true}) {
@@ -383,7 +383,7 @@ const Claims of_the_whole = {
     {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
     {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
-    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "the lane order changes only the last bits of dQ", [] { expect_order_changes_only_dQ(); }},
     {"[whole]", "every size of shared memory has tiles for the gradients", [] { expect_sizes_for_every_memory(99); }},
-    {"[whole]", "extra memory of the backward pass grows like N", [] { expect_extra_memory(8, 4); }},
+    {"[whole]", "extra memory of the backward pass grows linearly with N", [] { expect_extra_memory(8, 4); }},
 };

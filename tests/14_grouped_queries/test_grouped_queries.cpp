@@ -160,7 +160,7 @@ TEST_CASE("packed rows of Q take no more sectors", "[14.3]") {
   }
 }
 
-TEST_CASE("rows that do not exist are not read", "[14.3]") {
+TEST_CASE("rows past the end are not read", "[14.3]") {
   // Q ends after the last row of the last group: the simulator reports a read past it.
   for (const std::int64_t d : head_dims())
     for (const std::int64_t Nq : {1, 7, 33})
@@ -270,7 +270,7 @@ TEST_CASE("a block reads exactly the K/V tiles that its last row needs", "[14.4]
                            small_tiles(d, packing(always)), always, G, other_tiles, "packed-tiles");
 }
 
-TEST_CASE("rows without keys give zero and -inf, never NaN", "[14.4]") {
+TEST_CASE("fully masked rows give O = 0 and LSE = -inf, never NaN", "[14.4]") {
   expect_rows_without_keys();
   for (const std::int64_t G : {2, 5}) expect_group(input("value mean", grouped(1, 1, G, 70, 30, 64), 32, true), always);
 }
@@ -284,7 +284,7 @@ TEST_CASE("every element of O and of the LSE is written exactly once", "[14.5]")
   expect_every_kind_in_groups(always);
 }
 
-TEST_CASE("O is written 16 bytes a lane", "[14.5]") {
+TEST_CASE("O is written 16 bytes per lane", "[14.5]") {
   expect_wide_O();
   require_counters();
   for (const std::int64_t d : head_dims()) {
@@ -413,8 +413,8 @@ TEST_CASE("Q, K and V are read, and O and the LSE written, as often as the formu
 const Claims of_the_whole = {
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "50 runs are equal to the last bit", [] { expect_repeatable(50); }},
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 runs are bitwise equal", [] { expect_repeatable(50); }},
     {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
     {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory(); }},
 };

@@ -208,7 +208,7 @@ TEST_CASE("K and V are read only within the window", "[15.3]") {
 
 // ---- 15.4 partial tiles ----
 
-TEST_CASE("each pair of a partial tile counts or does not", "[15.4]") {
+TEST_CASE("each pair of a partial tile is masked correctly", "[15.4]") {
   std::uint64_t seed = 40;
   for (const Window& w : {windows[4], windows[6], windows[7], windows[8]})
     expect_masked("uniform", {1, 1, 1, w.Nq, w.Nk, 64}, ++seed, Mask::within(w.left, w.right));
@@ -218,7 +218,7 @@ TEST_CASE("each pair of a partial tile counts or does not", "[15.4]") {
 }
 
 const Claims of_15_4 = {
-    {"[15.4]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[15.4]", "fully masked rows give O = 0 and LSE = -inf, never NaN", [] { expect_rows_without_keys(); }},
     {"[15.4]", "a scale of any sign", [] { expect_any_scale(); }},
 };
 
@@ -307,18 +307,18 @@ TEST_CASE("each thread block finds its sequence", "[15.8]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("packed sequences are what each is by itself", "[15.8]") {
+TEST_CASE("each packed sequence gives the same result as alone", "[15.8]") {
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), changed(Mask::within(20, 3), 0, true)})
     expect_as_alone(mask, {50, 1, 33, 64}, 64, small_tiles(64));
 }
 
-TEST_CASE("a neighbour changes no bit, whatever it holds", "[15.8]") {
+TEST_CASE("other packed sequences change no bit of O", "[15.8]") {
   expect_no_neighbour(Mask::causal, 64, small_tiles(64));
 }
 
 // ---- The whole chapter ----
 
-TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
+TEST_CASE("all masks and score modifications agree with the oracle", "[whole]") {
   expect_every_kind();
   std::uint64_t seed = 200;
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(50, 0), Mask::within(20, 30)})
@@ -332,7 +332,7 @@ TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
         }
 }
 
-TEST_CASE("heads that share K and V agree with the oracle, whatever the mask", "[whole]") {
+TEST_CASE("grouped heads agree with the oracle for every mask", "[whole]") {
   std::uint64_t seed = 220;
   for (const std::int64_t d : head_dims())
     for_every_mask_and_group(d, [&](const Shape& shape, const Mask& mask) {
@@ -410,8 +410,8 @@ const Claims of_the_whole = {
     {"[whole]", "without a mask and causal, it reads what chapter 8 reads", [] { expect_moves(); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "50 runs are equal to the last bit", [] { expect_repeatable(50); }},
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 runs are bitwise equal", [] { expect_repeatable(50); }},
     {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
     {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory(); }},
 };

@@ -157,7 +157,7 @@ TEST_CASE("capped scores have no gradient", "[15.10]") {
 
 // ---- 15.11 P and dS of a pair ----
 
-TEST_CASE("P is recomputed from the changed score", "[15.11]") {
+TEST_CASE("P is recomputed from the modified score", "[15.11]") {
   std::uint64_t seed = 130;
   for (const float cap : {4.0f, 0.0f})
     for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(30, 20)})
@@ -169,7 +169,7 @@ TEST_CASE("P is recomputed from the changed score", "[15.11]") {
   expect_every_kind();
 }
 
-TEST_CASE("pairs that do not count have no part in any gradient", "[15.11]") {
+TEST_CASE("masked pairs contribute to no gradient", "[15.11]") {
   std::uint64_t seed = 150;
   for (const Window& w : windows)
     expect_masked("normal", {1, 1, 1, w.Nq, w.Nk, 64}, ++seed, Mask::within(w.left, w.right));
@@ -230,7 +230,7 @@ TEST_CASE("the gradients of all masks and score modifications agree with the ora
                         with_sink(packed(changed(Mask::within(40, 9), 5, true), {100, 0, 1, 64, 65}), 2)));
 }
 
-TEST_CASE("heads that share K and V have the oracle's gradients, whatever the mask", "[whole]") {
+TEST_CASE("grouped heads' gradients agree with the oracle for every mask", "[whole]") {
   std::uint64_t seed = 330;
   for (const std::int64_t d : head_dims())
     for_every_mask_and_group(d, [&](const Shape& shape, const Mask& mask) {
@@ -269,11 +269,11 @@ TEST_CASE("the gradients of any two lengths agree with the oracle", "[whole]") {
 }
 
 const Claims of_sequences = {
-    {"[whole]", "packed sequences have the gradients that each has by itself", [] { expect_sequences_as_alone(64); }},
-    {"[whole]", "a neighbour changes no bit of a gradient", [] { expect_no_neighbour(); }},
+    {"[whole]", "each packed sequence has the same gradients as alone", [] { expect_sequences_as_alone(64); }},
+    {"[whole]", "other packed sequences change no bit of a gradient", [] { expect_no_neighbour(); }},
 };
 
-TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
+TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
   expect_right_deterministic();
   std::uint64_t seed = 420;
   const Sizes sizes = usual_sizes(64, deterministic_mode);
@@ -297,7 +297,7 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
   }
 }
 
-TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
+TEST_CASE("50 deterministic runs are bitwise equal", "[whole]") {
   expect_repeatable_deterministic(10);
   const Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const Mask mask = with_sink(changed(Mask::within(200, 0), 5, true), 2);
@@ -311,7 +311,7 @@ TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
   }
 }
 
-TEST_CASE("Q tiles pass by where a pair counts, and are masked where one does not", "[whole]") {
+TEST_CASE("Q tiles with an unmasked pair are visited, those with a masked pair are masked", "[whole]") {
   require_counters();
   std::uint64_t seed = 435;
   for (const std::int64_t d : head_dims()) {
@@ -352,8 +352,8 @@ const Claims of_the_whole = {
     {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
     {"[whole]", "future queries and keys have zero influence", [] { gradients::expect_no_future(); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
-    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
-    {"[whole]", "each tensor is moved as often as the backward pass must", [] { gradients::expect_moves({}); }},
+    {"[whole]", "the lane order changes only the last bits of dQ", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "each tensor's backward traffic matches its formula", [] { gradients::expect_moves({}); }},
     {"[whole]", "every size of shared memory has tiles for the gradients", [] { expect_sizes_for_every_memory(99); }},
-    {"[whole]", "extra memory of the backward pass grows like N", [] { expect_extra_memory(8, 4); }},
+    {"[whole]", "extra memory of the backward pass grows linearly with N", [] { expect_extra_memory(8, 4); }},
 };

@@ -322,7 +322,7 @@ TEST_CASE("the mask is applied to each pair of a partial block", "[16.7]") {
   expect_every_kind_in_this_part();
 }
 const Claims of_16_7 = {
-    {"[16.7]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[16.7]", "fully masked rows give O = 0 and LSE = -inf, never NaN", [] { expect_rows_without_keys(); }},
     {"[16.7]", "a scale of any sign", [] { expect_any_scale(); }},
 };
 
@@ -344,7 +344,7 @@ TEST_CASE("all masks agree with the oracle", "[whole]") {
     expect_masked("normal", {1, 1, 1, 40, 1400, 64}, ++seed, mask);
 }
 
-TEST_CASE("heads that share K and V agree with the oracle, whatever the mask", "[whole]") {
+TEST_CASE("grouped heads agree with the oracle for every mask", "[whole]") {
   std::uint64_t seed = 255;
   for (const N d : head_dims())
     for (const N Hkv : {1, 2})
@@ -426,7 +426,7 @@ TEST_CASE("a key that no query attends to changes no bit", "[whole]") {
 const Claims of_the_whole = {
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "50 runs are equal to the last bit", [] { expect_repeatable(50); }},
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 runs are bitwise equal", [] { expect_repeatable(50); }},
     {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
 };

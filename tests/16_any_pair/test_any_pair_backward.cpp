@@ -49,7 +49,7 @@ TEST_CASE("P and dS of unmasked pairs", "[16.8]") {
   expect_every_kind();
 }
 
-TEST_CASE("pairs that do not count have no part in any gradient", "[16.8]") {
+TEST_CASE("masked pairs contribute to no gradient", "[16.8]") {
   std::uint64_t seed = 60;
   for (const float scale : {-0.3f, 0.0f, 2.0f})
     for (const Mask& mask : masks_for(90)) {
@@ -139,7 +139,7 @@ TEST_CASE("the gradients of all masks agree with the oracle", "[whole]") {
       }
 }
 
-TEST_CASE("the gradients of heads that share K and V agree with the oracle, whatever the mask", "[whole]") {
+TEST_CASE("the gradients of grouped heads agree with the oracle for every mask", "[whole]") {
   std::uint64_t seed = 230;
   for (const std::int64_t d : head_dims())
     for (const std::int64_t Hkv : {1, 2})
@@ -197,7 +197,7 @@ TEST_CASE("a key that no query attends to has no gradient and changes none", "[w
   }
 }
 
-TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
+TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
   expect_right_deterministic();
   std::uint64_t seed = 280;
   const Sizes sizes = usual_sizes(64, deterministic_mode);
@@ -214,7 +214,7 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
   }
 }
 
-TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
+TEST_CASE("50 deterministic runs are bitwise equal", "[whole]") {
   expect_repeatable_deterministic(10);
   const Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const BackwardProblem given = masked("normal", {1, 1, 1, 40, 400, 64}, 300, Mask::in_strides(70, 180)).given;
@@ -269,6 +269,6 @@ const Claims of_the_whole = {
     {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
     {"[whole]", "future queries and keys have zero influence", [] { gradients::expect_no_future(); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
-    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "the lane order changes only the last bits of dQ", [] { expect_order_changes_only_dQ(); }},
     {"[whole]", "every size of shared memory has tiles for the gradients", [] { expect_sizes_for_every_memory(99); }},
 };

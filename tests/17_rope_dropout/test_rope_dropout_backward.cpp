@@ -82,7 +82,7 @@ TEST_CASE("RoPE and dropout do not depend on how the work is divided", "[whole]"
         expect_right(masked("normal", {1, 2, 2, 100, 140, d}, 270, mask), all_gradients, sizes);
 }
 
-TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
+TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
   expect_right_deterministic();
   std::uint64_t seed = 280;
   for (const std::int64_t d : head_dims())
@@ -91,7 +91,7 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
                    usual_sizes(d, deterministic_mode), {.workers = 4});
 }
 
-TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
+TEST_CASE("50 deterministic runs are bitwise equal", "[whole]") {
   expect_repeatable_deterministic(10);
   const Numbers numbers = usual_sizes(64, deterministic_mode).numbers();
   const BackwardProblem given = masked("normal", {1, 1, 1, 40, 400, 64}, 300, all_together()[1]).given;
@@ -123,6 +123,6 @@ TEST_CASE("a row's rotation is read once per copy and once for its gradient", "[
 const Claims of_the_whole = {
     {"[whole]", "future queries and keys have zero influence", [] { gradients::expect_no_future(); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
-    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "the lane order changes only the last bits of dQ", [] { expect_order_changes_only_dQ(); }},
     {"[whole]", "every size of shared memory has tiles for the gradients", [] { expect_sizes_for_every_memory(99); }},
 };

@@ -212,7 +212,7 @@ void check_mask(Slips<OtherMask>& slips, std::string& sentence, std::string& id,
 
 }  // namespace
 
-TEST_CASE("each pair of a partial tile counts or does not", "[18.2]") {
+TEST_CASE("each pair of a partial tile is masked correctly", "[18.2]") {
   Slips<OtherMask> slips{{std::begin(other_masks), std::end(other_masks)}};
   std::string sentence, id = "unknown";
   for (const Window& window : windows)
@@ -575,7 +575,7 @@ TEST_CASE("consumers of one block need different K/V tiles, or none", "[18.5]") 
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("the tiles of the next queries follow in the same rings", "[18.5]") {
+TEST_CASE("the next Q tile continues in the same rings", "[18.5]") {
   // More Q tiles than SMs. Of three K/V tiles, the first consumer skips the last one, and the second consumer the
   // first. A single block with whole tiles comes first, so that a known mistake can be diagnosed in it.
   expect_masked("normal", {1, 1, 1, 128, 192, 64}, 74, Mask::within(20, 0));
@@ -585,7 +585,7 @@ TEST_CASE("the tiles of the next queries follow in the same rings", "[18.5]") {
 
 // ---- The whole chapter ----
 
-TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
+TEST_CASE("all masks and score modifications agree with the oracle", "[whole]") {
   expect_every_kind();
   std::uint64_t seed = 200;
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(150, 0), Mask::within(20, 30)})
@@ -601,7 +601,7 @@ TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
   expect_any_scale();
 }
 
-TEST_CASE("heads that share K and V agree with the oracle, whatever the mask", "[whole]") {
+TEST_CASE("grouped heads agree with the oracle for every mask", "[whole]") {
   std::uint64_t seed = 220;
   for (const std::int64_t d : head_dims())
     for_every_mask_and_group(d, [&](const Shape& shape, const Mask& mask) {
@@ -615,13 +615,13 @@ TEST_CASE("heads that share K and V agree with the oracle, whatever the mask", "
                  usual_tiles(d));
 }
 
-TEST_CASE("packed sequences are what each is by itself", "[whole]") {
+TEST_CASE("each packed sequence gives the same result as alone", "[whole]") {
   for (const std::int64_t d : head_dims())
     for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), changed(Mask::within(20, 3), 0, true)})
       expect_as_alone(mask, {50, 1, 133, 64, 200}, d, d == 64 ? small : usual_tiles(d));
 }
 
-TEST_CASE("a neighbour changes no bit, whatever it holds", "[whole]") {
+TEST_CASE("other packed sequences change no bit of O", "[whole]") {
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal)})
     for (const std::int64_t d : head_dims()) expect_no_neighbour(mask, d, small);
 }
@@ -642,7 +642,7 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
       expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, Mask::within(left, right));
 }
 
-TEST_CASE("a block takes one tile of queries after another", "[whole]") {
+TEST_CASE("a persistent block processes one Q tile after another", "[whole]") {
   // More Q tiles than SMs, some of them fully masked.
   for (const std::int64_t d : head_dims()) {
     expect_right(masked("rising maximum", {1, 72, 24, 200, 150, d}, 159, Mask::causal), usual_tiles(d));
@@ -689,7 +689,7 @@ const Claims of_the_whole = {
      [] { expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .query_part = 64}); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "50 orders give one answer", [] { expect_repeatable(50, /*in_other_orders=*/true); }},
+    {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 execution orders give one result", [] { expect_repeatable(50, /*in_other_orders=*/true); }},
     {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory("S or P", sizeof(std::int32_t)); }},
 };

@@ -131,7 +131,7 @@ TEST_CASE("a Q tile is masked if and only if one of its pairs is masked", "[19.2
 
 // ---- 19.3 the mask from the side of the keys ----
 
-TEST_CASE("each pair of a partial tile counts or does not", "[19.3]") {
+TEST_CASE("each pair of a partial tile is masked correctly", "[19.3]") {
   std::uint64_t seed = 30;
   for (const std::int64_t d : head_dims())
     for (const Window& w : {windows[4], windows[5], windows[7]})
@@ -143,7 +143,7 @@ TEST_CASE("each pair of a partial tile counts or does not", "[19.3]") {
 
 // ---- 19.4 P, and what stays for dS ----
 
-TEST_CASE("P is recomputed from the changed score", "[19.4]") {
+TEST_CASE("P is recomputed from the modified score", "[19.4]") {
   std::uint64_t seed = 130;
   for (const float cap : {4.0f, 0.0f})
     expect_masked("normal", {1, 2, 2, 70, 90, 64}, ++seed, changed(Mask::none, cap, true));
@@ -170,7 +170,7 @@ const Claims of_19_4 = {
 
 // ---- 19.5 the producer's places ----
 
-TEST_CASE("every tile arrives, with what its queries bring", "[19.5]") {
+TEST_CASE("every tile arrives with its LSE and D", "[19.5]") {
   std::uint64_t seed = 200;
   for (const std::int64_t d : head_dims()) {
     expect_right(heads_apart("value mean", {2, 2, 1, 70, 150, d}, ++seed, Mask(Mask::none), float16));
@@ -179,7 +179,7 @@ TEST_CASE("every tile arrives, with what its queries bring", "[19.5]") {
   expect_kinds();
 }
 
-TEST_CASE("TMA brings each tile and each line once", "[19.5]") {
+TEST_CASE("TMA loads each tile and its statistics once", "[19.5]") {
   require_counters();
   for (const std::int64_t d : head_dims())
     for (const Mask& mask : {Mask::within(64, 0), packed(Mask::causal, {100, 0, 33, 67})})
@@ -198,7 +198,7 @@ TEST_CASE("every Q tile's dQ reaches the sum", "[19.6]") {
 }
 
 const Claims of_19_6 = {
-    {"[19.6]", "each K/V tile ends its turn", [] { expect_semaphores(false); }},
+    {"[19.6]", "each K/V tile releases its semaphore", [] { expect_semaphores(false); }},
 };
 
 // ---- The whole chapter ----
@@ -212,7 +212,7 @@ TEST_CASE("the gradients agree with the oracle", "[whole]") {
   expect_kinds();
 }
 
-TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
+TEST_CASE("all masks and score modifications agree with the oracle", "[whole]") {
   std::uint64_t seed = 300;
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(50, 0), Mask::within(20, 30)})
     for (const float softcap : {0.0f, 5.0f})
@@ -228,7 +228,7 @@ TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
                   with_sink(packed(changed(Mask::within(40, 9), 5, true), {100, 0, 1, 65}), 2));
 }
 
-TEST_CASE("heads that share K and V have the oracle's gradients, whatever the mask", "[whole]") {
+TEST_CASE("grouped heads' gradients agree with the oracle for every mask", "[whole]") {
   std::uint64_t seed = 330;
   for (const std::int64_t d : head_dims()) {
     std::int64_t number = d / 128;  // every second one with d = 64, the others with d = 128
@@ -273,16 +273,16 @@ TEST_CASE("the sink's gradient agrees with the oracle", "[whole]") {
                         with_sink(packed(changed(Mask::causal, 5, true), {33, 0, 97}), 2)));
 }
 
-TEST_CASE("packed sequences have the gradients that each has by itself", "[whole]") {
+TEST_CASE("each packed sequence has the same gradients as alone", "[whole]") {
   expect_sequences_as_alone(64, {130, 0, 1});
   expect_sequences_as_alone(128, {50, 0, 65});
 }
 
 const Claims of_the_whole_2 = {
-    {"[whole]", "a neighbour changes no bit of a gradient", [] { expect_no_neighbour(); }},
+    {"[whole]", "other packed sequences change no bit of a gradient", [] { expect_no_neighbour(); }},
 };
 
-TEST_CASE("Q tiles pass by where a pair counts, and are masked where one does not", "[whole]") {
+TEST_CASE("Q tiles with an unmasked pair are visited, those with a masked pair are masked", "[whole]") {
   require_counters();
   const auto expect_q_tiles = [](const Shape& shape, std::uint64_t number, const Mask& mask) {
     const Input in = masked("normal", shape, number, mask);
@@ -313,14 +313,14 @@ TEST_CASE("keys that no query attends to have gradients of 0", "[whole]") {
 }
 
 const Claims of_the_whole_3 = {
-    {"[whole]", "queries that see nothing have no part in any gradient", [] { expect_rows_without_keys(); }},
+    {"[whole]", "fully masked queries contribute to no gradient", [] { expect_rows_without_keys(); }},
     {"[whole]", "future queries and keys have zero influence", [] { gradients::expect_no_future(); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
-    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
-    {"[whole]", "extra memory grows like N", [] { expect_extra_memory(8, 4); }},
+    {"[whole]", "the lane order changes only the last bits of dQ", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "extra memory grows linearly with N", [] { expect_extra_memory(8, 4); }},
 };
 
-TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
+TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
   std::uint64_t seed = 420;
   for (const bool causal : {false, true})
     for (const std::int64_t d : head_dims()) {

@@ -89,7 +89,7 @@ void expect_wide_tiles(const std::string& way);
 /// The next tiles are copied while the products of a tile are computed; `alone`: how much of the last tile's products
 /// has no copy to run beside, 1 if all of them.
 void expect_products_beside_copies(std::int64_t d, double alone);
-/// O is written 16 bytes a thread.
+/// O is written 16 bytes per thread.
 void expect_wide_O();
 /// A warp leaves a stage as soon as it has read it, before the softmax.
 void expect_left_at_once(const worker::Reply& reply, const std::string& how);
