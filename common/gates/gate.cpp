@@ -19,6 +19,7 @@ constexpr Gate kGates[] = {
     {"stubs", Gate::Runs::always, check_stubs},
     {"order", Gate::Runs::always, check_order},
     {"lessons", Gate::Runs::always, check_lessons},
+    {"language", Gate::Runs::always, check_language},
     {"pictures", Gate::Runs::always, check_pictures},
     {"format", Gate::Runs::always, check_format},
     {"launcher", Gate::Runs::always, check_launcher},

@@ -18,6 +18,11 @@ void check_order(Inspection& inspection, Findings& findings);
 /// another file stand in it.
 void check_lessons(Inspection& inspection, Findings& findings);
 
+// language.cpp
+/// Lessons, notes, hints, messages and comments use the field's terms (notes/language.toml), and no sentence of a
+/// lesson is longer than 35 words.
+void check_language(Inspection& inspection, Findings& findings);
+
 // tool_gates.cpp: what other programs think of the book.
 /// clang-format, with the version that the style was settled with; other versions format differently.
 void check_format(Inspection& inspection, Findings& findings);
