@@ -12,7 +12,7 @@ void check_stubs(Inspection& inspection, Findings& findings);
 void check_order(Inspection& inspection, Findings& findings);
 
 // lesson_gates.cpp
-/// Every exercise is in its lesson, with a why, and every picture of the chapter; at most 1000 words stand before the
+/// Every exercise is in its lesson, with a why, and every picture of the chapter; at most 800 words precede the
 /// first exercise; C++ in a lesson stands in the code that the build compiles, outside the answers; links within the
 /// repository lead somewhere; the exercises and tests that commands name are there; figures that a page takes from
 /// another file stand in it.

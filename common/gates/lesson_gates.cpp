@@ -176,7 +176,7 @@ void check_figures(const Workspace& workspace, const fs::path& page, const std::
 /// letter or a digit between two blanks. What later exercises need stands right before them.
 void check_first_exercise(const Workspace& workspace, const Chapter& chapter, const fs::path& lesson,
                           const std::string& text, Findings& findings) {
-  constexpr int most = 1000;
+  constexpr int most = 800;
   std::istringstream lines(text);
   int words = 0;
   for (std::string line; std::getline(lines, line);) {

@@ -429,8 +429,7 @@ const Claims of_the_whole_2 = {
     {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
     {"[whole]", "200 runs are bitwise equal", [] { expect_repeatable(200); }},
     {"[whole]", "more heads than gridDim.y allows", [] { expect_every_head(); }},
-    {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per Q tile",
-     [] { expect_moves(); }},
+    {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per Q tile", [] { expect_moves(); }},
 };
 
 TEST_CASE("one barrier per tile up to d = 64, two at d = 128", "[whole]") {
