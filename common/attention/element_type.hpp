@@ -1,4 +1,4 @@
-// The element types of Q, K, V and O. Header-only: a stage names its own.
+// The element types of Q, K, V and O. Header-only, since every stage names its own.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@ namespace workbook {
 enum class Element { float32, float16, bfloat16, float8 };
 using enum Element;
 
-/// What options, manifests, messages and results call them.
+/// The names in options, manifests, messages and results.
 inline constexpr std::array<std::string_view, 4> element_names{"float32", "float16", "bfloat16", "float8"};
 inline std::string name(Element element) {
   return std::string(element_names[std::size_t(element)]);
 }
-/// Nothing for a name that no element has.
+/// The element with this name; nothing for an unknown name.
 inline std::optional<Element> element_named(std::string_view name) {
   const auto found = std::find(element_names.begin(), element_names.end(), name);
   return found == element_names.end() ? std::nullopt : std::optional(Element(found - element_names.begin()));
 }
 
-/// As JSON an element is its name. Templates, so that who needs no JSON includes none.
+/// In JSON, an element is its name. These are templates, so that users without JSON need not include it.
 template <class Json>
 void to_json(Json& document, Element element) {
   document = name(element);

@@ -1,4 +1,4 @@
-// The one exception type for bad input. It knows nothing of attention.
+// The exception type for bad input. Independent of attention.
 #pragma once
 
 #include <fmt/format.h>

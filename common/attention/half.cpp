@@ -19,7 +19,7 @@ float half_to_float(std::uint16_t code) {
 std::uint16_t float_to_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(rounded_to_half(value));
   const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return std::uint16_t(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));  // NaN, made quiet
+  if (magnitude > 0x7f800000u) return std::uint16_t(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));  // makes a NaN quiet
   if (magnitude == 0x7f800000u) return std::uint16_t(sign | 0x7c00u);
   if (magnitude < 0x38800000u)  // below 2^-14: zero or subnormal, a multiple of 2^-24
     return std::uint16_t(sign | std::uint32_t(std::bit_cast<float>(magnitude) * 0x1p24f));
@@ -35,7 +35,7 @@ float bfloat16_to_float(std::uint16_t code) {
 std::uint16_t float_to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(rounded_to_bfloat16(value));
   const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  return std::uint16_t(bits >> 16 | (nan ? 0x40u : 0u));  // NaN is made quiet
+  return std::uint16_t(bits >> 16 | (nan ? 0x40u : 0u));  // makes a NaN quiet
 }
 
 }  // namespace workbook

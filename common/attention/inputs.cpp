@@ -8,7 +8,7 @@
 namespace workbook {
 namespace {
 
-/// Independent streams for Q, K, V and for whatever else a kind draws.
+/// Independent random streams for Q, K, V and for the other values that a kind draws.
 std::uint64_t stream(std::uint64_t seed, std::uint64_t number) {
   return Random(seed ^ number << 56).bits();
 }
@@ -18,7 +18,7 @@ void fill_normal(Tensor<float>& tensor, std::uint64_t seed, double mean = 0) {
   for (float& value : tensor.values) value = float(mean + random.normal());
 }
 
-/// What a kind fills: Q, K and V have their sizes and are unit normal when it starts.
+/// The tensors that a kind modifies. Q, K and V initially have their sizes and unit normal values.
 struct Draft {
   Problem& problem;
   std::uint64_t seed;
@@ -28,7 +28,7 @@ struct Draft {
   float* K(std::int64_t head, std::int64_t j) const {
     return &problem.K.values[(problem.shape.kv_head(head) * Nk() + j) * d()];
   }
-  /// How many keys a head has to fill: the first of those that share them fills them.
+  /// The number of keys that a head fills: the first head of a group fills the shared keys.
   std::int64_t own_keys(std::int64_t head) const {
     return head > 0 && problem.shape.kv_head(head - 1) == problem.shape.kv_head(head) ? 0 : Nk();
   }
@@ -40,13 +40,13 @@ struct Draft {
 };
 
 /// Scores along a profile: scaled score (i, j) = slope_i·profile(j) + noise, with slope_i in [1, steepest]. Coordinate
-/// 0 carries the profile, the others the noise: signs in Q times small normal numbers in K. The noise has standard
-/// deviation `noise` and never exceeds 6 of them. d = 1 has no noise.
+/// 0 carries the profile. The others carry the noise: signs in Q times small normal numbers in K. The noise has
+/// standard deviation `noise` and never exceeds 6 standard deviations. d = 1 has no noise.
 template <class Profile>
 void fill_profile(const Draft& draft, double steepest, double noise, const Profile& profile) {
   Random random = draft.random(4);
   const double d = double(draft.d());
-  const double factor = 1 / std::sqrt(draft.scale());  // shares the profile between Q and K
+  const double factor = 1 / std::sqrt(draft.scale());  // splits the profile between Q and K
   const double noise_K = draft.d() > 1 ? noise / (draft.scale() * std::sqrt(d - 1)) : 0;
   for (std::int64_t head = 0; head < draft.heads(); ++head) {
     for (std::int64_t i = 0; i < draft.Nq(); ++i) {
@@ -64,7 +64,8 @@ void fill_profile(const Draft& draft, double steepest, double noise, const Profi
 
 constexpr double ramp_height = 16;
 
-/// The noise of a ramp over Nk keys: well below what 16 keys rise, so that every tile of 16 or more raises the maximum.
+/// The noise of a ramp over Nk keys: well below the rise over 16 keys, so that every tile of 16 or more keys raises the
+/// maximum.
 double ramp_noise(std::int64_t Nk) {
   return std::min(0.3, 2 * ramp_height / double(Nk));
 }
@@ -91,8 +92,8 @@ void negative_logits(const Draft& draft) {  // from -112 to -128: exp without th
 }
 
 /// Q_i = ±g·e + noise and K_j = t_j·g·e + noise along one direction e, with scale·g² = 100 and t_j uniform in [-1, 1],
-/// two keys apart at its ends. Keys near the ends compete, so that P is not one-hot; half of the rows prefer one end,
-/// half the other.
+/// except for two keys at the ends of the interval. Keys near the ends compete, so that P is not one-hot; half of the
+/// rows prefer one end, half the other.
 void large_logits(const Draft& draft) {
   Random random = draft.random(4);
   const double d = double(draft.d());
@@ -117,8 +118,9 @@ void large_logits(const Draft& draft) {
   }
 }
 
-/// From d = 16 on, keys on a sphere are far apart: K_j has |K_j|² = 50/scale, and Q_i is one of the visible keys, so
-/// scaled score (i, hot) = 50 and the others are 50·cos(angle). Below, key 0 is the hot key of all rows.
+/// From d = 16 on, keys on a sphere are far apart: K_j has |K_j|² = 50/scale, and Q_i equals one of the visible keys.
+/// Therefore scaled score (i, hot) = 50, and the others are 50·cos(angle). For smaller d, key 0 is the hot key of all
+/// rows.
 void one_hot(const Draft& draft) {
   Random random = draft.random(4);
   const double d = double(draft.d());
@@ -143,8 +145,9 @@ void uniform(const Draft& draft) {
   std::fill(draft.problem.Q.values.begin(), draft.problem.Q.values.end(), 0.0f);
 }
 
-/// Q and K lose what they have along one direction e; the last key and every second row (the last one included) get
-/// 15/scale along it together. So a spiked row has scaled score 15 at the last key, and nothing else changes.
+/// Removes the component of Q and K along one direction e. The last key and every second row (including the last one)
+/// get components along e whose product is 15/scale. A spiked row therefore has scaled score 15 at the last key, and
+/// nothing else changes.
 void late_spike(const Draft& draft) {
   Random random = draft.random(4);
   const double d = double(draft.d());
@@ -171,7 +174,7 @@ struct Generator {
 
 const std::vector<Generator>& generators() {
   static const std::vector<Generator> all{
-      {{"normal", "wrong formulas: no scale, a transposed operand, a tile left out"}, [](const Draft&) {}},
+      {{"normal", "wrong formulas: no scale, a transposed operand, a skipped tile"}, [](const Draft&) {}},
       {{"value mean", "an output scaled wrongly (l not rescaled, no final division): V has mean 3, so O is far from 0"},
        value_mean},
       {{"rising maximum", "a running sum or output that is not rescaled when a later tile raises the maximum"},
@@ -182,8 +185,9 @@ const std::vector<Generator>& generators() {
       {{"large logits", "exp without the maximum subtracted, and finite mask values: scaled scores reach about ±100"},
        large_logits},
       {{"one hot", "a row of K or V read at the wrong index: each O is almost one row of V"}, one_hot},
-      {{"uniform", "a mask or a tail that is off by a key: P = 1/n, so every key counts the same"}, uniform},
-      {{"late spike", "the last, ragged keys left out: the very last key dominates every second row"}, late_spike},
+      {{"uniform", "a mask or a tail that is off by one key: P = 1/n, so all keys have the same weight"}, uniform},
+      {{"late spike", "skipped keys in the last, partial tile: the very last key dominates every second row"},
+       late_spike},
       {{"negative logits", "a maximum that starts at 0: all scaled scores are below -100, where exp is 0 in float"},
        negative_logits},
   };
@@ -205,13 +209,13 @@ Problem make_input(const std::string& kind, const InputOptions& options) {
   const Shape& shape = options.shape;
   check(shape, /*any_d=*/true);
   if (!std::isfinite(options.scale) || options.scale < 0)
-    fail_input("scale = {}: allowed are positive numbers, or 0 for 1/sqrt(d)", options.scale);
+    fail_input("scale = {}: allowed: positive numbers, or 0 for 1/sqrt(d)", options.scale);
   const auto& all = generators();
   const auto generator = std::find_if(all.begin(), all.end(), [&](const Generator& g) { return g.kind.name == kind; });
   if (generator == all.end()) {
     std::string names;
     for (const InputKind& known : input_kinds()) names += (names.empty() ? "\"" : ", \"") + known.name + "\"";
-    fail_input("input kind \"{}\" does not exist; there are {}", kind, names);
+    fail_input("input kind \"{}\": allowed: {}", kind, names);
   }
 
   Problem problem{{shape, options.scale > 0 ? options.scale : default_scale(shape.d), options.mask},

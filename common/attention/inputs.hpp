@@ -1,4 +1,4 @@
-// Inputs that bite: named generators, each made to expose one family of mistakes, and plain seeded random ones.
+// Test inputs: named generators, each designed to expose one family of mistakes, and seeded random numbers.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace workbook {
 
-/// What every generator takes. d any positive number; the generator resolves scale = 0 to 1/√d.
+/// The options of every generator. d is any positive number; scale = 0 means 1/√d.
 struct InputOptions {
   Shape shape;
   Mask mask = Mask::none;
@@ -22,15 +22,15 @@ struct InputKind {
   std::string name;     ///< "rising maximum"
   std::string exposes;  ///< "a running sum or output that is not rescaled when a later tile raises the maximum"
 };
-/// All generators by name: "normal" (unit normal Q, K, V), "value mean" (V with mean 3: an output scaled wrongly
-/// shows), "rising maximum" (row maxima grow with the key index, so that every later tile raises m; the largest in the
+/// All generators by name: "normal" (unit normal Q, K, V), "value mean" (V has mean 3, which exposes a wrongly scaled
+/// output), "rising maximum" (row maxima grow with the key index, so that every later tile raises m; the largest in the
 /// last tile), "falling maximum" (the first key is the largest), "large logits" (scaled scores reach about ±100), "one
-/// hot" (one key takes almost all weight), "uniform" (Q = 0: P = 1/n), "late spike" (one key in the last, ragged
-/// positions dominates some rows), "negative logits" (all scores below -100: a maximum that starts at 0 shows).
+/// hot" (one key takes almost all weight), "uniform" (Q = 0: P = 1/n), "late spike" (one key in the last, partial tile
+/// dominates some rows), "negative logits" (all scores below -100, which exposes a maximum that starts at 0).
 const std::vector<InputKind>& input_kinds();
 
-/// Makes the problem. Deterministic in (kind, options) on every platform: own generator, no std::normal_distribution.
-/// InputError for an unknown kind, listing those that exist.
+/// Generates the problem. Deterministic in (kind, options) on every platform: it uses its own generator instead of
+/// std::normal_distribution. For an unknown kind, an InputError lists the kinds.
 Problem make_input(const std::string& kind, const InputOptions& options);
 
 /// `count` numbers from a seeded unit normal distribution (the same on every platform).

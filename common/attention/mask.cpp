@@ -69,7 +69,7 @@ std::vector<NamedMask> mask_parts() {
 std::string_view part_name(const Mask& part) {
   for (const NamedMask& each : mask_parts())
     if (each.mask == part) return each.name;
-  return "no part of a mask";
+  return "(not a part of a mask)";
 }
 std::string_view part_not_in(const std::vector<Mask>& served, const Mask& mask) {
   const auto any = [&](auto has) { return std::any_of(served.begin(), served.end(), has); };

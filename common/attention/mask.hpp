@@ -1,6 +1,6 @@
-// Which keys a query sees, and what becomes of its scores and of P: a value. A mask more is, here, a kind, its name,
-// its keys and what it does to a score; everything else asks. Calls on a device hold one, and every file of kernels
-// includes this: what need not be inlined is compiled once, in mask.cpp.
+// The mask of a problem as a value: which keys a query attends to, and how its scores and P are modified. To add a
+// mask, add its kind, its name, its keys and its score modification here; all other code queries this class. Device
+// calls hold a Mask, and every kernel file includes this header, so functions that need not be inlined are in mask.cpp.
 #pragma once
 
 #include <algorithm>
@@ -22,29 +22,29 @@ struct KeyRange {
   std::int64_t first = 0, last = 0;
 };
 
-/// Rows count through (B, H, Nq): a mask may be another for each head.
+/// Rows are numbered through (B, H, Nq), since a mask may differ between heads.
 struct Mask {
   enum Kind : std::int32_t { none, causal, window, documents, prefix, strided };
 
   Kind kind = none;
-  /// Of a window, bottom-right aligned: query i sees the keys j with -left <= j - (i + Nk - Nq) <= right.
-  /// Of a prefix: its `left` first keys are seen by all queries, the others causally. Strided: each query sees the last
-  /// `left` of the `right` keys up to its own, and again of the `right` keys before these, and so on.
+  /// Window, bottom-right aligned: query i attends to the keys j with -left <= j - (i + Nk - Nq) <= right. Prefix: all
+  /// queries attend to the first `left` keys, and causally to the others. Strided: each query attends to the last
+  /// `left` of the `right` keys up to its own position, of the `right` keys before these, and so on.
   std::int64_t left = 0, right = 0;
-  float softcap = 0;   ///< > 0: a scaled score s becomes softcap·tanh(s / softcap) (Gemma 2, section 2)
-  bool alibi = false;  ///< then slope·|i + Nk - Nq - j| is subtracted, slope = 2^(-8(h + 1) / H) in head h (ALiBi)
+  float softcap = 0;        ///< > 0: a scaled score s becomes softcap·tanh(s / softcap) (Gemma 2, section 2)
+  bool alibi = false;       ///< ALiBi: subtracts slope·|i + Nk - Nq - j|, with slope = 2^(-8(h + 1) / H) in head h
   std::vector<float> sink;  ///< (H) or empty: e^sink is added to l of each row of the head, and nothing to O
-  /// Of sequences packed one after the other, Nq = Nk together; empty: one. Or of documents, Nk together: causally each
-  /// query sees the keys of the document in which it stands.
+  /// Lengths of packed sequences, which add up to Nq = Nk; empty: one sequence. Or lengths of documents, which add up
+  /// to Nk: each query attends causally to the keys of its own document.
   std::vector<std::int64_t> lengths;
-  bool rope = false;         ///< Q and K are rotated to their positions before they are multiplied (RoFormer)
-  std::int32_t dropped = 0;  ///< of 256 elements of P so many become 0, by chance, and the others are multiplied with
-                             ///< kept_scale(); l is the sum of all
-  std::int64_t seed = 0;     ///< of that chance, below 2^53
+  bool rope = false;         ///< Q and K are rotated by their positions before the matmul (RoFormer)
+  std::int32_t dropped = 0;  ///< dropout: each element of P becomes 0 with probability dropped / 256, else it is
+                             ///< multiplied by kept_scale(); l sums all elements
+  std::int64_t seed = 0;     ///< of the dropout, below 2^53
 
   Mask() = default;
   Mask(Kind kind_) : kind(kind_) {}
-  /// From whether it is causal, for loops over both.
+  /// causal or none, for loops over both.
   Mask(std::same_as<bool> auto is_causal) : kind(is_causal ? causal : none) {}
   static Mask within(std::int64_t left, std::int64_t right) {
     Mask mask = window;
@@ -67,16 +67,16 @@ struct Mask {
     return mask;
   }
   bool operator==(const Mask&) const;
-  /// 1/(1 - p), where p is the part that is dropped.
+  /// 1/(1 - p), where p is the dropout probability.
   double kept_scale() const { return 256.0 / double(256 - dropped); }
-  /// Sequences that know nothing of each other, not even where the others are.
+  /// Whether the rows are several independent packed sequences.
   bool packed() const { return !lengths.empty() && kind != documents; }
-  /// That its lengths have together; 0 without.
+  /// The sum of the lengths; 0 without lengths.
   std::int64_t rows() const;
-  /// The first row of each sequence, and the last one's end.
+  /// The first row of each sequence, then the end of the last one.
   std::vector<std::int32_t> starts() const;
 
-  /// Calls take(KeyRange) for the keys that a row sees, in rising order; not at all for a row that sees none.
+  /// Calls take(KeyRange) for the keys that a row attends to, in ascending order; no call for a fully masked row.
   template <class Take>
   void for_ranges(const Shape& shape, std::int64_t row, const Take& take) const {
     if (lengths.empty()) return for_ranges_of_kind(shape, row, take);
@@ -87,7 +87,7 @@ struct Mask {
       if (both.first < both.last) take(both);
     });
   }
-  /// The keys of the packed sequence that a query belongs to.
+  /// The keys of a query's packed sequence.
   KeyRange sequence(std::int64_t query) const;
   template <class Take>
   void for_ranges_of_kind(const Shape& shape, std::int64_t row, const Take& take) const {
@@ -116,16 +116,16 @@ struct Mask {
       }
     }
   }
-  /// What becomes of a scaled score scale·Q_i·K_j, for a key that the row sees.
+  /// Applies the score modification to a scaled score scale·Q_i·K_j of an unmasked pair.
   double changed(const Shape& shape, std::int64_t row, std::int64_t key, double score) const {
     return (softcap > 0 ? softcap * std::tanh(score / softcap) : score) + added(shape, row, key);
   }
-  /// Its derivative by the score.
+  /// The derivative of the score modification with respect to the score.
   double derivative(double score) const {
     const double tanh = softcap > 0 ? std::tanh(score / softcap) : 0;
     return 1 - tanh * tanh;
   }
-  /// What the terms of a changed score add up to at most, where those of the score itself add up to `score_size`.
+  /// A bound on the sum of magnitudes of a modified score's terms, where those of the score add up to `score_size`.
   double size(const Shape& shape, std::int64_t row, std::int64_t key, double score_size) const {
     return score_size + softcap + std::abs(added(shape, row, key));
   }
@@ -137,39 +137,40 @@ struct Mask {
   /// The sink of a row's head; nothing if it has none.
   std::optional<double> sink_of(const Shape& shape, std::int64_t row) const;
 
-  /// Calls take(key) for every key that a row sees, in rising order.
+  /// Calls take(key) for every key that a row attends to, in ascending order.
   template <class Take>
   void for_keys(const Shape& shape, std::int64_t row, const Take& take) const {
     for_ranges(shape, row, [&](const KeyRange& range) {
       for (std::int64_t key = range.first; key < range.last; ++key) take(key);
     });
   }
-  /// How many keys a row sees.
+  /// The number of keys that a row attends to.
   std::int64_t count(const Shape& shape, std::int64_t row) const;
   bool sees(const Shape& shape, std::int64_t row, std::int64_t key) const;
 
-  /// "causal", "window=256,0+softcap=50+alibi": as options and results call it.
+  /// "causal", "window=256,0+softcap=50+alibi": the name in options and results.
   std::string name() const;
-  /// How a sentence says it: "causal", "not causal".
+  /// The name in a sentence: "causal", "not causal".
   std::string text() const;
 };
 
-/// All masks without numbers, by what options, manifests and results call them: those that are timed.
+/// All masks without parameters, by their names in options, manifests and results. These are timed.
 struct NamedMask {
   std::string_view name;
   Mask mask;
 };
 std::vector<NamedMask> all_masks();
-/// What a stage serves that says nothing else of it.
+/// The masks that a stage supports unless it states others.
 std::vector<Mask> plain_masks();
-/// And what else a mask is made of. A stage lists the parts that it serves, and serves every mask that is made of them.
+/// All parts that a mask may consist of. A stage lists the parts that it supports, and supports every mask made of
+/// them.
 std::vector<NamedMask> mask_parts();
 std::string_view part_name(const Mask& part);
-/// The first part of a mask that is not among those that a stage serves; empty if it serves all.
+/// The first part of a mask that a stage does not support; empty if it supports all.
 std::string_view part_not_in(const std::vector<Mask>& served, const Mask& mask);
-/// Nothing for a name that no mask without numbers has.
+/// The mask without parameters of this name; nothing for an unknown name.
 std::optional<Mask> mask_named(std::string_view name);
-/// The same for parts.
+/// The same for parts of masks.
 std::optional<Mask> part_named(std::string_view name);
 
 }  // namespace workbook

@@ -1,4 +1,4 @@
-// A mask as it is written on a command line and in results.
+// The text form of a mask on command lines and in results.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace workbook {
 
 inline constexpr const char* mask_texts =
     "none, causal, window=LEFT,RIGHT with whole numbers from 0 on, documents=N,N,…, prefix=N, or strided=WIDTH,STRIDE; "
-    "behind it +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED";
+    "optionally followed by +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED";
 
-/// "256,0" with a comma between numbers that are 0 or more; empty for another text.
+/// Parses "256,0", numbers from 0 on separated by commas; empty for any other text.
 template <class Number>
 std::vector<Number> numbers_of(std::string_view text) {
   std::vector<Number> numbers;
@@ -28,8 +28,8 @@ std::vector<Number> numbers_of(std::string_view text) {
   }
   return numbers;
 }
-/// What Mask::name() gives, "causal" or "window=256,0+softcap=50"; nothing for another text. "+sink" stands for `sinks`
-/// zeros, whose values come from elsewhere, and is no part of a mask where that is 0.
+/// The inverse of Mask::name(): "causal" or "window=256,0+softcap=50"; nothing for any other text. "+sink" means
+/// `sinks` zeros, whose values the caller provides, and is not allowed if `sinks` is 0.
 inline std::optional<Mask> mask_of(std::string_view text, std::int64_t sinks = 0) {
   Mask mask;
   for (std::size_t at = 0, end = 0; at <= text.size(); at = end + 1) {
@@ -69,7 +69,7 @@ inline std::optional<Mask> mask_of(std::string_view text, std::int64_t sinks = 0
   return mask;
 }
 
-/// What of a mask a chapter that serves these does not, and the option that asks for it.
+/// The part of a mask that a chapter does not support, and the option that requests it.
 inline std::string lacking_part(const std::vector<Mask>& served, const Mask& mask) {
   const std::string_view part = part_not_in(served, mask);
   return part == "causal" ? "causal mask" : std::string(part);

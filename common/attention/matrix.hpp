@@ -1,5 +1,5 @@
-// Matrix: a checked view of a row-major matrix, what the CPU chapters compute with. It owns nothing, needs only the
-// standard library, and is header-only: a reader's chapter includes it without linking any of the book.
+// Matrix: a checked, non-owning view of a row-major matrix for the CPU chapters. It is header-only and needs only the
+// standard library, so that a reader's chapter can include it without linking the book's code.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace workbook {
 
-/// An index outside a matrix: what() has the matrix's name, the index and the size.
+/// An index outside a matrix. what() contains the matrix's name, the index and the size.
 class OutsideMatrix : public std::out_of_range {
  public:
   using std::out_of_range::out_of_range;
@@ -29,7 +29,7 @@ class Matrix {
       throw std::invalid_argument(std::string(name) + ": " + std::to_string(data.size()) + " elements given for a (" +
                                   std::to_string(rows) + ", " + std::to_string(columns) + ") matrix");
   }
-  /// A Matrix<float> can be read as a Matrix<const float>.
+  /// Converts a Matrix<float> to a Matrix<const float>.
   operator Matrix<const T>() const { return {name_, data_, rows_, columns_}; }
 
   std::int64_t rows() const { return rows_; }
@@ -47,11 +47,11 @@ class Matrix {
       outside(row, 0);
     return {data_ + row * columns_, std::size_t(columns_)};
   }
-  /// Rows [first, first + count) as a matrix of their own.
+  /// Rows [first, first + count) as a matrix.
   Matrix rows_from(std::int64_t first, std::int64_t count) const {
     if (first < 0 || count < 0 || first + count > rows_)
       throw OutsideMatrix(std::string(name_) + ": rows [" + std::to_string(first) + ", " +
-                          std::to_string(first + count) + ") reach outside its " + std::to_string(rows_) + " rows");
+                          std::to_string(first + count) + ") are outside its " + std::to_string(rows_) + " rows");
     return {name_, data_ + first * columns_, count, columns_};
   }
   std::span<T> elements() const { return {data_, std::size_t(rows_ * columns_)}; }
@@ -59,7 +59,7 @@ class Matrix {
  private:
   [[noreturn]] void outside(std::int64_t row, std::int64_t column) const {
     throw OutsideMatrix(std::string(name_) + "(" + std::to_string(row) + ", " + std::to_string(column) +
-                        ") lies outside " + name_ + ", which is (" + std::to_string(rows_) + ", " +
+                        ") is outside " + name_ + ", whose size is (" + std::to_string(rows_) + ", " +
                         std::to_string(columns_) + ")");
   }
 

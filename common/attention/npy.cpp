@@ -25,22 +25,21 @@
 namespace workbook {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "the data of a file is read and written as it lies in memory");
+static_assert(std::endian::native == std::endian::little, "files are read and written in the byte order of memory");
 
-constexpr const char* allowed_types = "allowed are little-endian float16 ('<f2'), float32 ('<f4') and float64 ('<f8')";
+constexpr const char* allowed_types = "allowed: little-endian float16 ('<f2'), float32 ('<f4') and float64 ('<f8')";
 
 /// A value in the header's dictionary: text, True or False, or a tuple of whole numbers.
 using Value = std::variant<std::string, bool, std::vector<std::int64_t>>;
 
-/// Text from a file, fit for a message.
+/// Text from a file, made printable for a message.
 std::string printable(std::string text) {
   for (char& c : text)
     if (!std::isprint(static_cast<unsigned char>(c))) c = '?';
   return text;
 }
 
-/// Reads the header's dictionary. Only what may stand in one is understood: no expressions, no nesting but tuples.
+/// Reads the header's dictionary. It accepts only what the format allows: no expressions, and no nesting except tuples.
 class HeaderParser {
  public:
   HeaderParser(const std::string& file, const std::string& header) : file_(file), header_(header) {}
@@ -51,18 +50,18 @@ class HeaderParser {
     while (!accept('}')) {
       const std::string key = text();
       expect(':');
-      if (!entries.emplace(key, value()).second) fail(fmt::format("the key '{}' stands twice", printable(key)));
+      if (!entries.emplace(key, value()).second) fail(fmt::format("the key '{}' occurs twice", printable(key)));
       if (!accept(',') && peek() != '}') fail("',' or '}' expected");
     }
     peek();
-    if (at_ != header_.size()) fail("nothing but spaces may follow the dictionary");
+    if (at_ != header_.size()) fail("only spaces may follow the dictionary");
     return entries;
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
     const std::string rest = at_ < header_.size() ? printable(header_.substr(at_, 20)) : "nothing more";
-    fail_input("{}: the .npy header is not a dictionary as NumPy writes it: {}, found: {}", file_, what, rest);
+    fail_input("{}: the .npy header is not a valid NumPy header: {}, found: {}", file_, what, rest);
   }
   /// The next character that is not a space; '\0' at the end.
   char peek() {
@@ -101,7 +100,7 @@ class HeaderParser {
       result = 10 * result + digit;
     }
     if (at_ == first_digit) fail("a whole number expected");
-    if (at_ < header_.size() && header_[at_] == 'L') ++at_;  // Python 2 wrote long integers so
+    if (at_ < header_.size() && header_[at_] == 'L') ++at_;  // Python 2's suffix of long integers
     return negative ? -result : result;
   }
   Value value() {
@@ -123,7 +122,7 @@ class HeaderParser {
         return flag;
       }
     }
-    if (next == '[') fail_input("{}: is an array of records; {}", file_, allowed_types);
+    if (next == '[') fail_input("{}: the array has records; {}", file_, allowed_types);
     fail("a text, True, False or a tuple expected");
   }
 
@@ -132,21 +131,21 @@ class HeaderParser {
   std::size_t at_ = 0;
 };
 
-/// An .npy file being read: knows how much of it is left, so that no length in it is believed before it is checked.
+/// Reads an .npy file and tracks the number of remaining bytes, so that every length in the file is checked before use.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : name_(path.string()) {
     std::error_code error;
     const auto status = std::filesystem::status(path, error);
-    if (status.type() == std::filesystem::file_type::not_found) fail_input("{}: there is no such file", name_);
-    if (error) fail_input("{}: cannot be read: {}", name_, error.message());
+    if (status.type() == std::filesystem::file_type::not_found) fail_input("{}: no such file", name_);
+    if (error) fail_input("{}: cannot read the file: {}", name_, error.message());
     if (status.type() == std::filesystem::file_type::directory)
-      fail_input("{}: is a folder; an .npy file is needed", name_);
+      fail_input("{}: this is a folder; allowed: an .npy file", name_);
     if (status.type() != std::filesystem::file_type::regular)
-      fail_input("{}: is not a regular file; an .npy file is needed", name_);
+      fail_input("{}: this is not a regular file; allowed: an .npy file", name_);
     left_ = std::filesystem::file_size(path, error);
     stream_.open(path, std::ios::binary);
-    if (error || !stream_) fail_input("{}: cannot be opened for reading: {}", name_, std::strerror(errno));
+    if (error || !stream_) fail_input("{}: cannot open the file: {}", name_, std::strerror(errno));
   }
 
   const std::string& name() const { return name_; }
@@ -154,7 +153,8 @@ class Reader {
 
   /// Reads `count` bytes; InputError naming `what` if the file has fewer.
   void read(void* to, std::uint64_t count, const char* what) {
-    if (count > left_) fail_input("{}: ends within {}: {} bytes needed, {} there", name_, what, count, left_);
+    if (count > left_)
+      fail_input("{}: the file ends within {}: {} bytes needed, {} present", name_, what, count, left_);
     stream_.read(static_cast<char*>(to), std::streamsize(count));
     if (std::uint64_t(stream_.gcount()) != count) fail_input("{}: reading {} failed", name_, what);
     left_ -= count;
@@ -170,16 +170,16 @@ std::string read_header(Reader& reader) {
   char magic[6];
   reader.read(magic, 6, "the magic number");
   if (std::memcmp(magic, "\x93NUMPY", 6) != 0)
-    fail_input("{}: does not start as an .npy file does (\\x93NUMPY)", reader.name());
+    fail_input("{}: the file does not start with the .npy magic (\\x93NUMPY)", reader.name());
   unsigned char version[2];
   reader.read(version, 2, "the version");
   if (version[0] < 1 || version[0] > 3 || version[1] != 0)
-    fail_input("{}: .npy version {}.{}; allowed are 1.0, 2.0 and 3.0", reader.name(), version[0], version[1]);
+    fail_input("{}: .npy version {}.{}; allowed: 1.0, 2.0 and 3.0", reader.name(), version[0], version[1]);
 
   std::uint32_t length = 0;
   reader.read(&length, version[0] == 1 ? 2 : 4, "the length of the header");
   if (length > reader.left())
-    fail_input("{}: says that its header has {} bytes, but only {} follow", reader.name(), length, reader.left());
+    fail_input("{}: the header should have {} bytes, but only {} follow", reader.name(), length, reader.left());
   std::string header(length, '\0');
   reader.read(header.data(), length, "the header");
   return header;
@@ -195,7 +195,7 @@ const T& entry(const Reader& reader, const std::map<std::string, Value>& header,
   return *value;
 }
 
-/// Reads all data as T, and converts each element to float. In pieces, so that only the result takes memory.
+/// Reads all data as T and converts each element to float, in pieces, so that only the result needs memory.
 template <class T, class Convert>
 void read_values(Reader& reader, std::vector<float>& values, const Convert& convert) {
   std::vector<T> piece(std::min<std::size_t>(values.size(), 1 << 16));
@@ -217,15 +217,15 @@ Tensor<float> read_npy(const std::filesystem::path& path, bool rank_1) {
   const std::int64_t type_size = type == "<f2" ? 2 : type == "<f4" ? 4 : type == "<f8" ? 8 : 0;
   if (type_size == 0) fail_input("{}: elements of type '{}'; {}", reader.name(), printable(type), allowed_types);
   if (entry<bool>(reader, header, "fortran_order", "True or False"))
-    fail_input("{}: is in Fortran order; C order is needed (save numpy.ascontiguousarray(a))", reader.name());
+    fail_input("{}: the array is in Fortran order; allowed: C order (save numpy.ascontiguousarray(a))", reader.name());
   const auto& shape = entry<std::vector<std::int64_t>>(reader, header, "shape", "a tuple of sizes");
   for (const auto& [key, value] : header)
     if (key != "descr" && key != "fortran_order" && key != "shape")
       fail_input("{}: the header has an unknown key '{}'", reader.name(), printable(key));
 
   if (rank_1 ? shape.size() != 1 : shape.size() != 3 && shape.size() != 4)
-    fail_input("{}: has {} dimensions, shape {}; allowed {}", reader.name(), shape.size(), sizes_text(shape),
-               rank_1 ? "is 1" : "are 3 (H, N, d) and 4 (B, H, N, d)");
+    fail_input("{}: the array has {} dimensions, shape {}; allowed: {}", reader.name(), shape.size(), sizes_text(shape),
+               rank_1 ? "1" : "3 (H, N, d) and 4 (B, H, N, d)");
   std::array<std::int64_t, 4> sizes{1, 1, 1, 1};
   std::copy(shape.begin(), shape.end(), sizes.begin() + std::ptrdiff_t(4 - shape.size()));
   const std::int64_t count = checked_size(reader.name(), {sizes[0], sizes[1], sizes[2], sizes[3]});
@@ -234,7 +234,7 @@ Tensor<float> read_npy(const std::filesystem::path& path, bool rank_1) {
     fail_input("{}: shape {} of '{}' needs {} bytes of data, but the file has {}", reader.name(), sizes_text(shape),
                type, bytes, reader.left());
 
-  Tensor<float> tensor(sizes);  // no larger than twice the file: its size has just been checked
+  Tensor<float> tensor(sizes);  // at most twice the size of the file, which has been checked
   if (type == "<f2") {
     read_values<std::uint16_t>(reader, tensor.values,
                                [](std::uint16_t code, std::size_t) { return half_to_float(code); });
@@ -254,7 +254,7 @@ Tensor<float> read_npy(const std::filesystem::path& path, bool rank_1) {
 
 void write_npy(const std::filesystem::path& path, const Tensor<float>& tensor, int rank) {
   const std::string name = path.string();
-  if (rank != 3 && rank != 4) fail_input("{}: rank {}; allowed are 3 and 4", name, rank);
+  if (rank != 3 && rank != 4) fail_input("{}: rank {}; allowed: 3 and 4", name, rank);
   std::vector<std::int64_t> shape(tensor.sizes.begin(), tensor.sizes.end());
   const std::int64_t count = checked_size(name, {shape[0], shape[1], shape[2], shape[3]});
   if (std::int64_t(tensor.values.size()) != count)
@@ -268,17 +268,17 @@ void write_npy(const std::filesystem::path& path, const Tensor<float>& tensor, i
       fail_input("{}: rank 3 needs a first or a last size of 1; the sizes are {}", name, sizes_text(shape));
   }
 
-  // Version 1.0. Spaces and a line feed fill the header up to a multiple of 64 bytes, as the format asks.
+  // Version 1.0. Spaces and a line feed pad the header to a multiple of 64 bytes, as the format requires.
   std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}, }}", sizes_text(shape));
   constexpr std::size_t before = 10;  // magic, version, length
   header.append(63 - (before + header.size()) % 64, ' ').push_back('\n');
 
-  // Beside the target, so that renaming does not cross file systems; "x": never over another's file.
+  // In the same folder, so that renaming does not cross file systems. "x": never overwrites an existing file.
   static std::atomic<unsigned> counter{0};
   std::filesystem::path temporary = path;
   temporary.replace_filename(fmt::format(".{}.tmp-{}-{}", path.filename().string(), ::getpid(), counter++));
   std::FILE* file = std::fopen(temporary.c_str(), "wbx");
-  if (!file) fail_input("{}: cannot be written: {}", name, std::strerror(errno));
+  if (!file) fail_input("{}: cannot write the file: {}", name, std::strerror(errno));
 
   const unsigned char start[before] = {0x93,
                                        'N',
@@ -298,7 +298,7 @@ void write_npy(const std::filesystem::path& path, const Tensor<float>& tensor, i
   if (!good) {
     const std::string reason = std::strerror(errno);
     std::remove(temporary.c_str());
-    fail_input("{}: cannot be written: {}", name, reason);
+    fail_input("{}: cannot write the file: {}", name, reason);
   }
 }
 

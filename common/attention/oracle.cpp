@@ -16,7 +16,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 template <class T>
 void check_sizes(const char* name, const Tensor<T>& tensor, std::array<std::int64_t, 4> sizes) {
   if (tensor.sizes != sizes || std::int64_t(tensor.values.size()) != sizes[0] * sizes[1] * sizes[2] * sizes[3])
-    fail_input("{}: sizes {} with {} values; the shape of the problem asks for {}", name, sizes_text(tensor.sizes),
+    fail_input("{}: sizes {} with {} values; allowed for the problem's shape: {}", name, sizes_text(tensor.sizes),
                tensor.values.size(), sizes_text(sizes));
 }
 
@@ -28,7 +28,8 @@ void check_tensors(const Problem& problem) {
   check_sizes("V", problem.V, {shape.B, shape.Hkv, shape.Nk, shape.d});
 }
 
-/// P_i = softmax of the scores of one row, in place. A sink is one more score, whose P is left out. Returns the LSE.
+/// P_i = softmax of the scores of one row, in place. A sink is an additional score without an element of P. Returns the
+/// LSE.
 double softmax(std::vector<double>& row, double sink) {
   double m = sink;
   for (const double score : row) m = std::max(m, score);
@@ -41,7 +42,8 @@ double softmax(std::vector<double>& row, double sink) {
   return m + std::log(l);
 }
 
-/// What one key adds to the magnitudes of a row of O, for d columns: p = P_ij, w = what of it is kept, V = V_j.
+/// Adds one key's contribution to the magnitudes of a row of O, for d columns: p = P_ij, w = P_ij after dropout, V =
+/// V_j.
 void add_magnitudes(double p, double w, const double* __restrict V, const double* __restrict O, double* __restrict size,
                     double* __restrict quadratic, double* __restrict spread, double* __restrict spread_quadratic,
                     std::int64_t d) {
@@ -77,18 +79,18 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
                  .P_quadratic = Tensor<double>(row_sizes),
                  .rotation = Tensor<double>(row_sizes)};
 
-  // `row` counts through (B, H, Nq). P is one row of scores, then of probabilities, of the n keys that it sees.
+  // `row` is numbered through (B, H, Nq). P holds the scores, then the probabilities, of the n keys that it attends to.
   const auto forward_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>()](std::int64_t row) mutable {
     const std::int64_t first_key = problem.shape.kv_head(row / Nq) * Nk;
     const std::vector<std::int64_t> seen = seen_keys(problem, row);
     const double sink = problem.mask.sink_of(problem.shape, row).value_or(-infinity);
-    if (seen.empty()) {  // fully masked: O = 0 and LSE = -inf, as they were filled, or the sink alone
+    if (seen.empty()) {  // fully masked: O = 0, and LSE = -inf or the sink, as initialised
       result.lse.values[row] = sink;
       result.score_size.values[row] = result.score_spread.values[row] = sink == -infinity ? 0 : std::abs(sink);
       return;
     }
 
-    // S_i = what becomes of scale·Q_i·Kᵀ, (n,)
+    // S_i = scale·Q_i·Kᵀ with the score modification, (n,)
     const bool has_sink = sink != -infinity;
     double highest = sink, lowest = has_sink ? sink : infinity, size = has_sink ? std::abs(sink) : 0;
     P.clear();
@@ -110,7 +112,7 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
     // P_i = softmax(S_i), (n,)
     result.lse.values[row] = softmax(P, sink);
 
-    // O_i = P_i·V, (d,), of what is kept of P
+    // O_i = P_i·V, (d,), with P after dropout
     const auto V_of = [&](std::size_t n) { return &V[(first_key + seen[n]) * d]; };
     const auto weight = [&](std::size_t n) { return P[n] * kept(problem, row, seen[n]); };
     double* O = &result.O.values[row * d];
@@ -160,8 +162,8 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
   std::vector<double> D(B * H * Nq);
   for (std::int64_t i = 0; i < B * H * Nq; ++i) D[i] = dot(&dO[i * d], &O[i * d], d);
 
-  /// What is kept of P_ij, and dS_ij = P_ij (dP_ij − D_i), dP = dO·Vᵀ where P_ij is kept, times the derivative of what
-  /// becomes of a score; for rows i of Q and j of K, each counted over all heads.
+  /// P_ij after dropout, and dS_ij = P_ij (dP_ij − D_i) times the derivative of the score modification, with dP = dO·Vᵀ
+  /// where P_ij is not dropped. Rows i of Q and j of K are numbered over all heads.
   struct Pair {
     double P, dS;
   };
@@ -172,7 +174,7 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
     return {keep * P, P * (keep * dot(&dO[i * d], &V[j * d], d) - D[i]) * problem.mask.derivative(S)};
   };
 
-  // dQ_i = scale·Σ_j dS_ij K_j. `row` counts through (B, H, Nq).
+  // dQ_i = scale·Σ_j dS_ij K_j. `row` is numbered through (B, H, Nq).
   const auto query_row = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
     const std::int64_t first_key = problem.shape.kv_head(row / Nq) * Nk;
     problem.mask.for_keys(problem.shape, row, [&, d = d](std::int64_t j) {
@@ -181,8 +183,8 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
   };
   for_every_row(B * H * Nq, threads, query_row);
 
-  // dK_j = scale·Σ_i dS_ij Q_i and dV_j = Σ_i P_ij dO_i, over the queries of all heads that share the key: by keys, so
-  // that each row has one writer. `row` counts through (B, Hkv, Nk).
+  // dK_j = scale·Σ_i dS_ij Q_i and dV_j = Σ_i P_ij dO_i, over the queries of all heads that share the key. Parallel
+  // over keys, so that each row has one writer. `row` is numbered through (B, Hkv, Nk).
   const auto key_row = [&, H = H, Hkv = Hkv, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
     const std::int64_t queries = H / Hkv * Nq, first = row / Nk * queries;
     for (std::int64_t i = first; i < first + queries; ++i) {

@@ -1,5 +1,5 @@
-// Rotary position embedding and dropout as their formulas say them, for the oracle, its bounds and the models of
-// mistakes. Chapters do not include it.
+// Rotary position embedding and dropout computed directly from their formulas, for the oracle, its bounds and the
+// models of mistakes. Chapters do not include this header.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace workbook {
 
-/// Rows of Q or K, (heads, rows, d), rotated to their positions, or back: elements c and c + d/2 are a pair, turned by
-/// position·10000^(-2c/d). The last row stands at position last. RoFormer, Su et al. 2021, section 3.2.
+/// Rows of Q or K, (heads, rows, d), rotated by their positions, or back: elements c and c + d/2 are a pair, rotated by
+/// position·10000^(-2c/d). The last row has position `last`. RoFormer, Su et al. 2021, section 3.2.
 template <class T>
 void rotate(std::vector<T>& values, std::int64_t rows, std::int64_t d, std::int64_t last, bool back = false) {
   const std::int64_t half = d / 2;
@@ -27,14 +27,14 @@ void rotate(std::vector<T>& values, std::int64_t rows, std::int64_t d, std::int6
       }
     }
 }
-/// The same for what belongs to the queries or to the keys of a call, if its mask asks for it. The last query and the
-/// last key stand at Nk - 1.
+/// The same for a tensor of a call's queries or keys, if its mask has RoPE. The last query and the last key have
+/// position Nk - 1.
 template <class T>
 void rotate_rows(std::vector<T>& values, const Setting& setting, std::int64_t rows, bool back = false) {
   if (setting.mask.rope) rotate(values, rows, setting.shape.d, setting.shape.Nk - 1, back);
 }
-/// For each element the length of its pair, which no rotation changes: what any of them is at most. Without rotation
-/// its absolute value.
+/// The length of each element's pair, which rotation does not change and which bounds the element. Without rotation,
+/// the element's absolute value.
 inline std::vector<double> sizes_of(const std::vector<double>& values, const Setting& setting) {
   std::vector<double> sizes(values.size());
   const std::size_t d = std::size_t(setting.shape.d);
@@ -45,8 +45,8 @@ inline std::vector<double> sizes_of(const std::vector<double>& values, const Set
   return sizes;
 }
 
-/// sqrt(Σ_c a_c² b_c²), of numbers no smaller than those from which on a half has all its bits: what is rounded in both
-/// moves their product by so many unit roundoffs.
+/// sqrt(Σ_c a_c² b_c²), with each magnitude at least the smallest normal half: the effect, in unit roundoffs, of
+/// rounding both operands on their dot product.
 inline double rounded_products(const double* a, const double* b, std::int64_t d) {
   constexpr double least = 0x1p-14;
   double sum = 0;
@@ -68,8 +68,8 @@ inline std::array<std::uint32_t, 4> philox_4x32(std::array<std::uint32_t, 4> cou
   }
   return counter;
 }
-/// What P of a pair is multiplied with: 0 if it is dropped. `row` counts through (B, H, Nq). Pairs share a number of
-/// 128 bits whose queries and keys lie 8 apart in a block of 32 x 32; each has a byte of it.
+/// The factor for P of a pair; 0 if the pair is dropped. `row` is numbered through (B, H, Nq). Pairs in a block of 32 x
+/// 32 whose queries and keys are multiples of 8 apart share a 128-bit number, of which each pair uses one byte.
 inline double kept(const Setting& setting, std::int64_t row, std::int64_t key) {
   const Mask& mask = setting.mask;
   if (mask.dropped == 0) return 1;

@@ -12,13 +12,14 @@ std::string sizes_text(std::span<const std::int64_t> sizes) {
 }
 
 std::int64_t checked_size(std::string_view what, std::initializer_list<std::int64_t> sizes) {
-  // Elements, not bytes; but as bytes of the widest type (8) they must fit too, so that no later product can overflow.
+  // Counts elements. Their number in bytes of the widest type (8) must fit too, so that no later multiplication
+  // overflows.
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 8;
   std::int64_t product = 1;
   for (const std::int64_t size : sizes) {
-    if (size <= 0) fail_input("{}: a size is {}; every size must be at least 1", what, size);
+    if (size <= 0) fail_input("{}: a size is {}; allowed: sizes of at least 1", what, size);
     if (product > most / size)
-      fail_input("{}: sizes {} are too large together; at most {} elements can be addressed", what,
+      fail_input("{}: sizes {} are too large; allowed: at most {} elements", what,
                  sizes_text({sizes.begin(), sizes.size()}), most);
     product *= size;
   }
@@ -27,19 +28,18 @@ std::int64_t checked_size(std::string_view what, std::initializer_list<std::int6
 
 void check(const Shape& shape, bool any_d) {
   const auto positive = [](std::string_view name, std::int64_t value) {
-    if (value <= 0) fail_input("{} = {}: allowed are whole numbers from 1 on", name, value);
+    if (value <= 0) fail_input("{} = {}: allowed: whole numbers from 1 on", name, value);
   };
   positive("B (batch)", shape.B);
   positive("H (heads)", shape.H);
-  positive("Hkv (heads of K and V)", shape.Hkv);
+  positive("Hkv (K/V heads)", shape.Hkv);
   positive("Nq (number of queries)", shape.Nq);
   positive("Nk (number of keys)", shape.Nk);
   positive("d (head_dim)", shape.d);
   if (!any_d && shape.d != 32 && shape.d != 64 && shape.d != 128)
-    fail_input("d (head_dim) = {}: allowed are 32, 64 and 128", shape.d);
+    fail_input("d (head_dim) = {}: allowed: 32, 64 and 128", shape.d);
   if (shape.H % shape.Hkv != 0)
-    fail_input("Hkv (heads of K and V) = {} with H (heads) = {}: allowed are numbers that divide H", shape.Hkv,
-               shape.H);
+    fail_input("Hkv (K/V heads) = {} with H (heads) = {}: allowed: divisors of H", shape.Hkv, shape.H);
   checked_size("Q", {shape.B, shape.H, shape.Nq, shape.d});
   checked_size("K", {shape.B, shape.Hkv, shape.Nk, shape.d});
   checked_size("S", {shape.B, shape.H, shape.Nq, shape.Nk});

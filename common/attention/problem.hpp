@@ -1,4 +1,5 @@
-// Tensors, and a problem with its numbers. For the book's side (tests, oracle, run); chapters see setting.hpp only.
+// Tensors, and a problem with its values. For the book's own code (tests, oracle, run); chapters include only
+// setting.hpp.
 #pragma once
 
 #include <array>
@@ -14,15 +15,15 @@
 
 namespace workbook {
 
-/// The product of sizes, as a number of elements. InputError naming `what` if a size is <= 0 or the product, taken as
-/// bytes of 8, does not fit 63 bits.
+/// The number of elements, which is the product of the sizes. InputError, naming `what`, if a size is <= 0 or 8 bytes
+/// per element exceed 63 bits.
 std::int64_t checked_size(std::string_view what, std::initializer_list<std::int64_t> sizes);
 
 /// "(2, 4, 100, 64)", for messages.
 std::string sizes_text(std::span<const std::int64_t> sizes);
 
-/// Checks a shape: every size positive, d in {32, 64, 128} or at least 1 when `any_d`, H a multiple of Hkv, all
-/// products within 64 bits. InputError otherwise.
+/// Checks a shape: every size positive, d in {32, 64, 128} or at least 1 when `any_d`, H a multiple of Hkv, all numbers
+/// of elements within 64 bits. InputError otherwise.
 void check(const Shape& shape, bool any_d = false);
 
 /// A dense (B, H, N, d) tensor in row-major order; a tensor of lower rank has leading or trailing sizes of 1.
@@ -52,7 +53,7 @@ struct Problem : Setting {
   std::array<Tensor<float>*, 3> tensors() { return {&Q, &K, &V}; }  ///< in the order of forward_tensors
 };
 
-/// The keys that row `row` of (B, H, Nq) sees, in rising order.
+/// The keys that row `row` of (B, H, Nq) attends to, in ascending order.
 std::vector<std::int64_t> seen_keys(const Setting& setting, std::int64_t row);
 
 /// 1/√d in float, the default scale.

@@ -1,4 +1,4 @@
-// What the oracle and the error bounds share: rows spread over the cores, and sums along a row.
+// Shared by the oracle and the error bounds: distributing rows over the cores, and sums along a row.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace workbook {
 
-/// Σ_c a_c b_c. Eight running sums, always the same eight: fast, and the same result everywhere.
+/// Σ_c a_c b_c with eight partial sums in a fixed order: fast, and identical on every platform.
 inline double dot(const double* a, const double* b, std::int64_t d) {
   double sums[8] = {};
   std::int64_t c = 0;
@@ -35,9 +35,8 @@ inline std::vector<double> absolute(std::vector<double> values) {
   return values;
 }
 
-/// Calls work(row) for every row in [0, rows), spread over threads, each with its own copy of `work`. If each row
-/// writes what is its own and sums in its own order, the result does not depend on the number of threads (0: all
-/// cores).
+/// Calls work(row) for every row in [0, rows) on several threads, each with its own copy of `work`. If each row writes
+/// only its own results and sums in its own order, the result does not depend on the number of threads (0: all cores).
 template <class Work>
 void for_every_row(std::int64_t rows, unsigned threads, const Work& work) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
@@ -46,7 +45,7 @@ void for_every_row(std::int64_t rows, unsigned threads, const Work& work) {
   std::mutex failure_mutex;
   const auto run = [&] {
     try {
-      Work own = work;  // its own scratch space
+      Work own = work;  // per-thread scratch space
       for (std::int64_t row; (row = next.fetch_add(1)) < rows;) own(row);
     } catch (...) {
       const std::lock_guard lock(failure_mutex);

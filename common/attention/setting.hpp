@@ -1,6 +1,6 @@
-// The problem that every stage solves, apart from its numbers: sizes, scale and mask. They stand together here alone;
-// what a stage is called with, a gradient, a message and a measurement hold a Setting, and add what is theirs.
-// The reader's chapters include it: what it needs of mask.cpp is linked into every worker.
+// The problem that every stage solves, apart from its values: sizes, scale and mask. Calls, gradients, messages and
+// measurements hold a Setting and add their own data. The reader's chapters include this header, so mask.cpp is linked
+// into every worker.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace workbook {
 struct Setting {
   Shape shape;
   float scale = 0;  ///< multiplies QKᵀ, of any sign; usually 1/√d
-  Mask mask;        ///< which keys a query sees, and what becomes of its scores
+  Mask mask;        ///< which keys a query attends to, and the score modification
   bool causal() const { return mask.kind == Mask::causal; }
   bool operator==(const Setting&) const = default;
 };
 
-/// take(name, number) for every number of a shape, const or not, by the name under which it travels.
+/// Calls take(name, number) for every number of a shape, const or not, with its name in calls.
 template <class S, class Take>
 void for_shape_numbers(S&& shape, const Take& take) {
   take("B", shape.B), take("H", shape.H), take("Hkv", shape.Hkv);
   take("Nq", shape.Nq), take("Nk", shape.Nk), take("d", shape.d);
 }
-/// And for every number of a setting.
+/// The same for every number of a setting.
 template <class S, class Take>
 void for_numbers(S&& setting, const Take& take) {
   for_shape_numbers(setting.shape, take);
@@ -37,7 +37,7 @@ void for_numbers(S&& setting, const Take& take) {
   take("softcap", setting.mask.softcap), take("alibi", setting.mask.alibi);
   take("rope", setting.mask.rope), take("dropped", setting.mask.dropped), take("dropout_seed", setting.mask.seed);
 }
-/// The numbers that arrived: number(name) for each.
+/// The setting with number(name) for each number.
 template <class Number>
 Setting setting_from(const Number& number) {
   Setting setting;
@@ -47,7 +47,7 @@ Setting setting_from(const Number& number) {
   return setting;
 }
 
-/// One call of an attention stage on the CPU: the inputs, and where the results go.
+/// One call of an attention stage on the CPU: the inputs and the outputs.
 template <class T>
 struct AttentionCallOf : Setting {
   std::span<const T> Q, K, V;  ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
@@ -55,12 +55,12 @@ struct AttentionCallOf : Setting {
 };
 using AttentionCall = AttentionCallOf<float>;
 
-/// One backward call: what the forward pass was given and gave, and where the gradients go.
+/// One backward call: the inputs and outputs of the forward pass, dO, and the gradients to write.
 template <class T>
 struct GradientCallOf : Setting {
   std::span<const T> Q, K, V;     ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
   std::span<const T> O, dO, lse;  ///< (B, H, Nq, d), (B, H, Nq, d), (B, H, Nq)
-  std::span<T> dQ, dK, dV;        ///< as Q, K and V
+  std::span<T> dQ, dK, dV;        ///< shaped like Q, K and V
 };
 using GradientCall = GradientCallOf<float>;
 

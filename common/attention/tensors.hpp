@@ -1,5 +1,5 @@
-// The tensors of an attention call, by name: whatever encodes them, sends them, puts them on a device, times, reads
-// back or checks them walks one of two tables. Header-only.
+// The tensors of an attention call, by name. All code that encodes, sends, uploads, times, reads back or checks them
+// iterates over one of two tables. Header-only.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct CallTensor {
   enum Kind {
     of_queries,  ///< (B, H, Nq, d)
     of_keys,     ///< (B, Hkv, Nk, d)
-    of_rows,     ///< one number a query: (B, H, Nq)
+    of_rows,     ///< one number per query: (B, H, Nq)
   };
   const char* name;
   Kind kind;
@@ -54,9 +54,10 @@ inline std::span<const CallTensor> tensors_of(bool backward) {
   return backward ? std::span<const CallTensor>(backward_tensors) : std::span<const CallTensor>(forward_tensors);
 }
 
-/// A measurement is checked by the last rows of the last head, which are an attention problem of their own, since masks
-/// are aligned to the last query and key: how many rows of this tensor that takes, for `checked` rows of each result.
-/// dK and dV are sums over the heads of Q that share a head of K and V, so a backward pass takes all of these.
+/// The number of rows of this tensor that are needed to check `checked` rows of each result of a measurement. The check
+/// uses the last rows of the last head, which are a separate attention problem, since masks are aligned to the last
+/// query and key. dK and dV are sums over the query heads that share a K/V head, so a backward pass needs all of these
+/// heads.
 inline std::int64_t rows_to_check(const CallTensor& tensor, bool backward, const Shape& shape, std::int64_t checked) {
   const bool few = backward ? tensor.output : tensor.kind != CallTensor::of_keys;
   const std::int64_t heads = backward && tensor.kind != CallTensor::of_keys ? shape.H / shape.Hkv : 1;

@@ -9,7 +9,7 @@
 namespace workbook {
 namespace {
 
-/// A (width, width) matrix of normal numbers with variance 1/width: it keeps the size of what it multiplies.
+/// A (width, width) matrix of normal numbers with variance 1/width, which preserves the norm of its operand.
 std::vector<double> projection(std::int64_t width, std::uint64_t seed) {
   const std::vector<float> values = normal_values(std::size_t(width * width), seed);
   std::vector<double> result(values.begin(), values.end());
@@ -17,8 +17,8 @@ std::vector<double> projection(std::int64_t width, std::uint64_t seed) {
   return result;
 }
 
-/// X W, (Nk, H·d) times (H·d, H·d), as a tensor (1, heads, rows, d), times `factor`: the last `rows` rows of it, and of
-/// each H / heads neighbours among its H heads the first. In double.
+/// factor·X W, (Nk, H·d) times (H·d, H·d), as a tensor (1, heads, rows, d): its last `rows` rows and, of each group of
+/// H / heads consecutive heads, the first. In double.
 Tensor<float> project(const std::vector<double>& X, const std::vector<double>& W, const Shape& shape,
                       std::int64_t heads, std::int64_t rows, double factor) {
   Tensor<float> result({1, heads, rows, shape.d});
@@ -42,11 +42,11 @@ Tensor<float> project(const std::vector<double>& X, const std::vector<double>& W
 Problem embed_text(const std::string& text, const Shape& shape, const Mask& mask, float scale, std::uint64_t seed) {
   check(shape, /*any_d=*/true);
   if (shape.B != 1 || shape.Nq > shape.Nk)
-    fail_input("a text gives B = 1 and Nq <= Nk; asked for were B = {}, Nq = {}, Nk = {}", shape.B, shape.Nq, shape.Nk);
+    fail_input("B = {}, Nq = {}, Nk = {}: allowed for a text: B = 1 and Nq <= Nk", shape.B, shape.Nq, shape.Nk);
   if (std::int64_t(text.size()) < shape.Nk)
-    fail_input("the text has {} bytes; N = {} needs as many (a token is a byte)", text.size(), shape.Nk);
+    fail_input("the text has only {} bytes; allowed: at least N = {} bytes (a token is a byte)", text.size(), shape.Nk);
   if (!std::isfinite(scale) || scale < 0)
-    fail_input("scale = {}: allowed are positive numbers, or 0 for 1/sqrt(d)", scale);
+    fail_input("scale = {}: allowed: positive numbers, or 0 for 1/sqrt(d)", scale);
   const std::int64_t N = shape.Nk, width = shape.H * shape.d;
 
   // X (N, width): the embedding of each byte, plus sinusoidal positions as in "Attention Is All You Need", section 3.5;
@@ -66,10 +66,11 @@ Problem embed_text(const std::string& text, const Shape& shape, const Mask& mask
     for (std::int64_t c = 0; c < width; ++c) X[i * width + c] /= std::sqrt(squares / double(width));
   }
 
-  // Scores as a trained model's: the scaled scores have a standard deviation of 1 to 3, and a token looks more at
-  // tokens like it (same byte, near position). Independent projections alone give a standard deviation of 1 and no
-  // such preference. So the projection of K is partly that of Q: K = x·(a·Wq + b·Wk) with a² + b² = 1 keeps K's size,
-  // and the scaled score of two alike tokens gains gain·a·√d (3.6 at d = 64); `gain` multiplies all scores.
+  // Makes the scores similar to a trained model's: the scaled scores have a standard deviation of 1 to 3, and a token
+  // attends more to similar tokens (same byte, near position). Independent projections would give a standard deviation
+  // of 1 and no such preference. Therefore the projection of K contains part of that of Q: K = x·(a·Wq + b·Wk) with a²
+  // + b² = 1 keeps K's size, and the scaled score of two alike tokens gains gain·a·√d (3.6 at d = 64); `gain`
+  // multiplies all scores.
   constexpr double a = 0.3, b = 0.953939201416946, gain = 1.5;
   const std::vector<double> Wq = projection(width, seed + 1);
   std::vector<double> Wk = projection(width, seed + 2);

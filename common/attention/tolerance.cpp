@@ -1,5 +1,5 @@
-// Every constant here is derived in notes/numerics.md; the comments give the short reason. All errors are to first
-// order in u and independent unless said otherwise, so they add in quadrature: the code sums squares.
+// notes/numerics.md derives every constant; the comments give the short reason. All errors are to first order in u and
+// independent unless stated otherwise, so they add in quadrature: the code sums squares.
 
 #include "common/attention/tolerance.hpp"
 
@@ -13,21 +13,22 @@
 namespace workbook {
 namespace {
 
-// An element may be off by λ "standard units". With independent errors of mean 0 the probability that it is off by more
-// is at most 2·exp(-λ²/2) = 3.0e-8 (Azuma-Hoeffding).
+// An element may have an error of λ "standard units". For independent errors of mean 0, the probability of a larger
+// error is at most 2·exp(-λ²/2) = 3.0e-8 (Azuma-Hoeffding).
 constexpr double lambda = 6;
 // The mean square of an error that is uniform in [-u, u] is u²/3.
 constexpr double mean_square = 1.0 / 3;
-// The root mean square is allowed this much more than its expectation under that model.
+// The root mean square may exceed its expectation under that model by this factor.
 constexpr double rms_safety = 2;
-// A function accurate to 2 units in the last place is off by at most 4u, relatively: one such unit is at most 2u.
+// A function accurate to 2 units in the last place has a relative error of at most 4u, since one such unit is at most
+// 2u.
 constexpr double two_ulp = 4;
-// tanh(x) = 1 - 2 / (1 + e^2x), absolutely: 2 / (1 + e^2x) is at most 2 and off by an exponential, whose argument is
-// rounded and of which it takes at most a quarter, a sum and a division to two units in the last place; then it is
-// subtracted, multiplied by the cap and divided by it.
+// tanh(x) = 1 - 2 / (1 + e^2x), absolute error: 2 / (1 + e^2x) is at most 2. Its errors are those of the exponential
+// with its rounded argument, of which at most a quarter enters, of a sum, and of a division to two units in the last
+// place. Then come the subtraction, the multiplication by the cap and the division by it.
 constexpr double of_tanh = two_ulp / 2 + 1 + 2 + 2 * two_ulp + 3;
-// A tensor core adds (at least) 4 products at a time to the running sum: it cuts each product and the sum, and a cut
-// takes u of the largest of them on average.
+// A tensor core adds (at least) 4 products at a time to the running sum. It truncates each product and the sum, and
+// each truncation removes on average u of the largest addend.
 constexpr double cuts_per_term = 5.0 / 4;
 
 constexpr double float32_roundoff = 0x1p-24, float16_roundoff = 0x1p-11, bfloat16_roundoff = 0x1p-8;
@@ -38,13 +39,13 @@ double square(double x) {
   return x * x;
 }
 
-/// What may be wrong with one element.
+/// The possible errors of one element.
 struct Error {
   double random_square = 0;  ///< Σ (coefficient · unit roundoff)² over all independent roundings
-  double bias = 0;           ///< errors that may all point the same way
+  double bias = 0;           ///< errors that may all have the same sign
 };
 
-/// One tensor's errors, collected element by element, and the bounds that follow.
+/// Collects one tensor's errors, element by element, and computes the bounds.
 class Collector {
  public:
   explicit Collector(const std::array<std::int64_t, 4>& sizes) { bounds_.element = Tensor<double>(sizes); }
@@ -55,14 +56,14 @@ class Collector {
     bias_sum_ += square(error.bias);
     row_sum_ += error.random_square;
   }
-  /// Ends a row: its elements may share errors (those of m, l and P), rows may not.
+  /// Ends a row. Elements of a row may share errors (of m, l and P); different rows may not.
   void end_row() {
     worst_row_ = std::max(worst_row_, row_sum_);
     row_sum_ = 0;
   }
   Bounds finish(std::string origin) {
     const double count = double(bounds_.element.values.size());
-    // The root mean square concentrates around its expectation; a row that carries most of it adds λ times its share.
+    // The root mean square concentrates around its expectation; a row that dominates it adds λ times its share.
     bounds_.rms = rms_safety * std::sqrt(mean_square) *
                       (std::sqrt(random_sum_ / count) + lambda * std::sqrt(worst_row_ / count)) +
                   std::sqrt(bias_sum_ / count);
@@ -75,30 +76,30 @@ class Collector {
   double random_sum_ = 0, bias_sum_ = 0, row_sum_ = 0, worst_row_ = 0;
 };
 
-/// What the parts of one row's softmax may do to it, in units of `accumulate`. n keys are visible; `size` and `spread`
-/// are the row's score_size and score_spread.
+/// The errors of one row's softmax, in units of `accumulate`. n keys are visible; `size` and `spread` are the row's
+/// score_size and score_spread.
 struct RowErrors {
-  double own_square;       ///< an error of each P_ij of its own: of the score, of s - m, of exp
-  double shared_square;    ///< an error of a score that all keys share: of a scaled Q, of a stored multiple of m
-  double rescale_square;   ///< an error of the weight of all keys before some tile: the factors exp(m_old - m_new)
-  double sum_square;       ///< a relative error of l
-  double truncation_bias;  ///< an error of all scores that may point one way: tensor cores truncate
+  double own_square;       ///< independent error of each P_ij: of the score, of s - m, of exp
+  double shared_square;    ///< error of a score that all keys share: of a scaled Q, of a stored multiple of m
+  double rescale_square;   ///< error of the weight of all keys before a tile: the factors exp(m_old - m_new)
+  double sum_square;       ///< relative error of l
+  double truncation_bias;  ///< error of all scores with the same sign, from truncation by tensor cores
 };
 
-/// The unit of the sums within products, in units of float32's: tensor cores may add with fewer bits.
+/// The unit of the sums within matmuls, in units of float32's: tensor cores may add with fewer bits.
 double unit_of_sums(double cut) {
   return std::max(1.0, cut / float32_roundoff);
 }
 
 RowErrors row_errors(double size, double spread, double n, double d, double cut) {
   return {
-      // The score: d products and d-1 sums of at most `size`, then the factors scale and log2(e). The argument of exp:
-      // the subtraction, and its product with log2(e). Then exp itself.
+      // The score: d multiplications and d-1 sums of at most `size`, then the factors scale and log2(e). The argument
+      // of exp: the subtraction, and the multiplication by log2(e). Then exp itself.
       .own_square = (d * square(unit_of_sums(cut)) + 2) * square(size) + 2 * square(spread) + square(two_ulp),
       // Q scaled once for all keys; m is a score too.
       .shared_square = 2 * square(size),
-      // n - 1 merges join n keys, in whatever order, and each rescales one side at most. Near 1 an ulp is only u; the
-      // exponents add up to at most `spread`, which limits how many factors are far from 1. Then their arguments.
+      // n - 1 merges join n keys, in any order, and each rescales at most one side. Near 1 an ulp is only u. The
+      // exponents add up to at most `spread`, which limits how many factors are far from 1. Then come their arguments.
       .rescale_square = square(two_ulp / 2) * (n + 5 * spread) + 2 * square(spread),
       // n sums and n rescalings.
       .sum_square = 2 * n,
@@ -106,17 +107,17 @@ RowErrors row_errors(double size, double spread, double n, double d, double cut)
   };
 }
 
-/// Q and K that are rotated: in float, by products with a rounded cosine and sine and a sum, which move an element by
-/// at most 3u of its pair's length; then to the element, of which each element of Q moves the scores of a row its own
-/// way, and each of K one score. `rotation` is the row's.
+/// The errors of rotating Q and K. In float: multiplications by a rounded cosine and sine and a sum, which change an
+/// element by at most 3u of its pair's length. Then the rounding to the element type: each element of Q affects all
+/// scores of a row, each element of K one score. `rotation` is the row's.
 void add_rotation(RowErrors& errors, const Problem& problem, const Precision& precision, double size, double rotation) {
   if (!problem.mask.rope) return;
   const double of_each = square(3 * size) + square(precision.input / precision.accumulate * rotation);
   errors.own_square += of_each, errors.shared_square += of_each;
 }
 
-/// exp(ε) - 1 is ε only to first order: P and l may each be off by a further factor exp(ε). ε is the largest error of
-/// a score in this row; from 1 on the scores have no digits left, and no bound means anything.
+/// exp(ε) - 1 is ε only to first order: P and l may each have an additional factor exp(ε). ε is the largest error of a
+/// score in this row. From 1 on the scores have no correct digits, and no bound is meaningful.
 double second_order(const RowErrors& row, double spread, double u) {
   const double error = lambda * u * std::sqrt(row.own_square + row.shared_square + row.rescale_square) +
                        u * (row.truncation_bias + spread + two_ulp);
@@ -172,7 +173,7 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
   const Shape& shape = problem.shape;
   const double u = precision.accumulate, d = double(shape.d);
 
-  // Σ_j V_jc² over all keys, for each head of V and column: what underflow of the P_ij may add up to.
+  // Σ_j V_jc² over all keys, for each head of V and column, bounds the effect of underflow of the P_ij.
   std::vector<double> V_squares(shape.B * shape.Hkv * shape.d);
   for (std::int64_t head = 0; head < shape.B * shape.Hkv; ++head)
     for (std::int64_t j = 0; j < shape.Nk; ++j)
@@ -195,18 +196,18 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
       const double size = oracle.O_size.values[i], quadratic = oracle.O_quadratic.values[i];
       const double spread = oracle.O_spread.values[i], spread_quadratic = oracle.O_spread_quadratic.values[i];
       const double accumulated =
-          errors.own_square * square(spread_quadratic) +                // P_ij, each its own way
+          errors.own_square * square(spread_quadratic) +                // P_ij, independently
           errors.shared_square * square(spread) +                       // all P_ij of a row together
-          errors.rescale_square * square(spread / 2) +                  // those before a tile
-          2 * square(quadratic) +                                       // p·V, and p/l where P is stored
+          errors.rescale_square * square(spread / 2) +                  // all P_ij before a tile
+          2 * square(quadratic) +                                       // p·V, and p/l if P is stored
           n * square(unit_of_sums(precision.cut) * size) +              // n sums
           n * square(size) +                                            // n rescalings of O
           (errors.sum_square + square(two_ulp) + of_kept) * square(O);  // l, the division, 1/(1 - p)
       const double stored = square(precision.probability * quadratic) + square(precision.output * O) +
                             square(precision.underflow * problem.mask.kept_scale()) *
                                 (V_squares[shape.kv_head(row / shape.Nq) * shape.d + c] + n + 1);
-      // The stored constant scale·log2(e) is off by at most u for all scores alike; exp may be off for all keys alike
-      // but the largest, where exp(0) = 1 is exact.
+      // The stored constant scale·log2(e) has an error of at most u, common to all scores. exp may have a common error
+      // for all keys except the largest, where exp(0) = 1 is exact.
       const double bias =
           (errors.truncation_bias + score_spread + two_ulp / 2) * spread + cuts_per_term * n * size * precision.cut / u;
       collector.add(
@@ -217,16 +218,16 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
   return collector.finish(describe(name(precision.element) + " rounding of S, P and O", problem));
 }
 
-/// One LSE = m + log(l): an error of a score weighs P_ij, and an error of l is relative.
+/// One LSE = m + log(l): an error of a score has the weight P_ij, and an error of l is relative.
 static Error lse_error(const RowErrors& errors, double lse, double P_quadratic, double size, double spread, double n,
                        double u) {
   const double inflate = second_order(errors, spread, u);
   const double accumulated = errors.own_square * square(P_quadratic) + errors.shared_square + errors.rescale_square +
                              errors.sum_square +
-                             square(two_ulp * (1 + std::log(n))) +  // log, at most log(n); near 0 off absolutely
+                             square(two_ulp * (1 + std::log(n))) +  // log, at most log(n); near 0 an absolute error
                              2 * square(spread) +                   // m times scale, and times log2(e)
-                             2 * square(lse);                       // m + log(l), and its product with ln(2)
-  // Here a systematic error of exp does not cancel; nor do those of the constants, scale·log2(e) and ln(2).
+                             2 * square(lse);                       // m + log(l), and the multiplication by ln(2)
+  // Here a systematic error of exp does not cancel, nor do the errors of the constants scale·log2(e) and ln(2).
   const double bias = errors.truncation_bias + two_ulp + size + std::abs(lse);
   return {.random_square = square(inflate * u) * accumulated, .bias = inflate * u * bias};
 }
@@ -250,8 +251,8 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
                                    problem));
 }
 
-/// A sum of `terms` products, whose squares add up to at most its size²; terms - 1 sums of at most that size; and so
-/// many roundings `more` of the sum.
+/// A sum of `terms` products, whose squares add up to at most size²; terms - 1 sums of at most that size; and `more`
+/// further roundings of the sum.
 static Bounds sum_bounds(const Tensor<double>& sizes, std::int64_t terms, int more, std::string origin) {
   Collector collector(sizes.sizes);
   for (std::size_t i = 0; i < sizes.values.size(); ++i) {
@@ -271,10 +272,10 @@ Bounds product_bounds(const Tensor<double>& sizes, std::int64_t terms) {
   return sum_bounds(sizes, terms, /*more=*/0, fmt::format("float32 rounding of a sum of {} products", terms));
 }
 
-/// A row of given scores: those that are not -inf are visible.
+/// A row of given scores; scores other than -inf are visible.
 struct GivenRow {
   double n = 0, lse = -std::numeric_limits<double>::infinity();
-  double size = 0, spread = 0, P_quadratic = 0;  ///< as in Forward, with |s| for the size of a score
+  double size = 0, spread = 0, P_quadratic = 0;  ///< as in Forward, with |s| as the size of a score
 
   RowErrors errors() const { return row_errors(size, spread, n, /*d=*/0, /*cut=*/0); }
 };
@@ -308,7 +309,7 @@ Bounds softmax_bounds(const Tensor<double>& scores, const Tensor<double>& P) {
     if (row.n > 0) {
       const RowErrors errors = row.errors();
       const double inflate = second_order(errors, row.spread, u);
-      // P_j moves with its own error less the mean error of all; then l, the division, and the result as stored.
+      // P_j changes by its own error minus the mean error of all; then l, the division, and the stored result.
       const double relative_square = errors.own_square * (1 + square(row.P_quadratic)) + errors.shared_square +
                                      errors.rescale_square + errors.sum_square + square(two_ulp) + 1;
       const double relative_bias = 2 * (row.spread + two_ulp);  // log2(e) and exp, in P_j and in l
@@ -344,8 +345,7 @@ struct RowOfErrors {
   double terms = 0;
 
   explicit RowOfErrors(std::int64_t d) : random_square(d), bias(d), size(d) {}
-  /// One more term: a weight with an error of its own of mean square `square` and a bias, times X, of which |X| is
-  /// given.
+  /// Adds a term: a weight, with an independent error of mean square `square` and a bias, times X, given as |X|.
   void add(double weight, double weight_square, double weight_bias, const double* __restrict X) {
     terms += 1;
     const double weight_size = std::abs(weight);
@@ -357,9 +357,9 @@ struct RowOfErrors {
       sizes[c] += weight_size * x;
     }
   }
-  /// Of the whole gradient: its terms summed, times `factor`, stored. rotated: back, before it is stored. X are then
-  /// lengths of pairs, and what may be wrong with a pair is the same whichever way it is turned, but for what points
-  /// one way in both of its elements; the rotation itself is off by 3u of the pair's length.
+  /// The error of the whole gradient: the sum of its terms, times `factor`, stored. rotated: rotated back before it is
+  /// stored. Then the X are lengths of pairs. The error of a pair does not depend on its rotation, except for a bias
+  /// common to both elements. The rotation itself has an error of 3u of the pair's length.
   Error finish(std::size_t c, double gradient, double factor, const Precision& precision, bool rotated) const {
     const double u = precision.accumulate, Z = factor * size[c];
     return {.random_square = square(factor) * random_square[c] +
@@ -369,25 +369,26 @@ struct RowOfErrors {
   }
 };
 
-/// What a pair of a query and a key adds to a gradient, and what its errors go by.
+/// The contribution of a (query, key) pair to a gradient, and the quantities that determine its errors.
 struct Pair {
   double P, dS, dP_size;
-  double kept = 1;              ///< what P is multiplied with in dV, and dP
-  double derivative = 1;        ///< of its changed score
-  double derivative_error = 0;  ///< what dS moves if that is off by its own error, in units of `accumulate`
+  double kept = 1;              ///< dropout factor of P in dV, and of dP
+  double derivative = 1;        ///< of the score modification
+  double derivative_error = 0;  ///< change of dS caused by the derivative's own error, in units of `accumulate`
 };
-/// What the pairs of one query have in common.
+/// Values that the pairs of one query share.
 struct QueryErrors {
   double D, D_size;                  ///< Σ_c dO_ic O_ic, and of the absolute values
-  double own_square, shared_square;  ///< of P_ij, relatively and in units of `accumulate`, as in RowErrors
+  double own_square, shared_square;  ///< of P_ij, relative and in units of `accumulate`, as in RowErrors
   double P_bias, inflate;
 
-  /// D has d products, whose squares add up to at most D_size², and d-1 sums of at most D_size.
+  /// D is a sum of d products, whose squares add up to at most D_size², with d-1 sums of at most D_size.
   double D_square(double d) const { return d * square(D_size); }
 };
 
-/// The errors of the gradients, a head at a time: of dQ by queries and of dK and dV by keys, so that each row has one
-/// writer and is summed in one order, on however many cores. Queries come in blocks, whose pairs are kept for the keys.
+/// The errors of the gradients, one head at a time: dQ in parallel over queries, and dK and dV over keys, so that each
+/// row has one writer and a fixed order of summation on any number of cores. Queries are processed in blocks, whose
+/// pairs are stored for the keys.
 class GradientErrors {
  public:
   GradientErrors(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO, const Saved& saved,
@@ -411,7 +412,7 @@ class GradientErrors {
   GradientBounds bounds() {
     const auto& [B, H, Hkv, Nq, Nk, d] = problem_.shape;
     Collector dQ(oracle_.dQ.sizes), dK(oracle_.dK.sizes), dV(oracle_.dV.sizes), D(saved_.lse.sizes);
-    // The queries of all heads that share a head of K and V, one behind the other.
+    // The queries of all heads that share a K/V head, consecutively.
     const std::int64_t queries = H / Hkv * Nq;
     for (std::int64_t head = 0; head < B * Hkv; ++head) {
       std::vector<RowOfErrors> dK_rows(Nk, RowOfErrors(d)), dV_rows(Nk, RowOfErrors(d));
@@ -431,10 +432,10 @@ class GradientErrors {
         D.end_row();
         const bool sees_some = problem_.mask.count(problem_.shape, i) > 0;
         for (std::int64_t c = 0; c < d && sees_some; ++c) dQ.add(i * d + c, dQ_[i * d + c]);
-        dQ.end_row();  // a query that sees nothing has a dQ of 0, exactly, and no part in dK and dV
+        dQ.end_row();  // a fully masked query has dQ = 0 exactly, and contributes nothing to dK and dV
       }
       for (std::int64_t j = 0; j < Nk; ++j) {
-        for (std::int64_t c = 0; c < d && dV_rows[j].terms > 0; ++c) {  // a key that no query sees: exactly 0
+        for (std::int64_t c = 0; c < d && dV_rows[j].terms > 0; ++c) {  // a key masked for all queries: exactly 0
           const std::size_t at = (head * Nk + j) * d + c;
           dK.add(at, dK_rows[j].finish(c, oracle_.dK.values[at], factor(), precision_, problem_.mask.rope));
           dV.add(at, dV_rows[j].finish(c, oracle_.dV.values[at], 1, precision_, /*rotated=*/false));
@@ -461,13 +462,13 @@ class GradientErrors {
     rotate_rows(values, problem, tensor.sizes[2]);
     return values;
   }
-  double of_kept() const { return problem_.mask.dropped > 0 ? 2 : 0; }  ///< a product with 1/(1 - p)
+  double of_kept() const { return problem_.mask.dropped > 0 ? 2 : 0; }  ///< the multiplication by 1/(1 - p)
   double factor() const { return std::abs(double(problem_.scale)); }
   double truncation() const {  // in units of the sums' rounding
     return cuts_per_term * double(problem_.shape.d) * precision_.cut / precision_.accumulate;
   }
 
-  /// The pairs of query i, which counts through (B, H, Nq), with the keys of its head of K and V, into row `row` of
+  /// Computes the pairs of query i, numbered through (B, H, Nq), with the keys of its K/V head into row `row` of
   /// pairs_, and the errors of its dQ.
   void form_query(std::int64_t head, std::int64_t i, std::int64_t row) {
     const std::int64_t d = problem_.shape.d, Nk = problem_.shape.Nk;
@@ -475,8 +476,9 @@ class GradientErrors {
     QueryErrors& errors = queries_[i];
     const std::vector<double> O(&saved_.O.values[i * d], &saved_.O.values[i * d] + d), O_size = absolute(O);
     errors.D = dot(dO, O.data(), d), errors.D_size = dot(dO_size, O_size.data(), d);
-    double A = 0, spread = 0, rotation = 0;  // what a score, its distance from the LSE, and its move by roundings of Q
-                                             // and K that are rotated, are at most
+    double A = 0, spread = 0,
+           rotation =
+               0;  // bounds on a score, its distance from the LSE, and its change by roundings of rotated Q and K
     problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const std::int64_t key = head * Nk + j;
       const double products = problem_.scale * dot(&Q_[i * d], &K_[key * d], d);
@@ -501,9 +503,8 @@ class GradientErrors {
     form_dQ(head, i, &pairs_[row * Nk]);
   }
 
-  /// An error of 1 - tanh², absolutely and in units of `accumulate`: tanh is off by what its exponential and its
-  /// division are off, absolutely; and by what its argument is, the score's error, of which it takes 1 - tanh². Then
-  /// the square and the subtraction.
+  /// The absolute error of 1 - tanh², in units of `accumulate`: tanh has the absolute errors of its exponential and its
+  /// division, and 1 - tanh² times the error of its argument, the score. Then come the square and the subtraction.
   double derivative_error(double derivative, double score_size) const {
     const double cap = problem_.mask.softcap;
     if (cap <= 0) return 0;
@@ -511,8 +512,8 @@ class GradientErrors {
     const double of_argument = (std::sqrt(double(problem_.shape.d) + 2) + truncation()) * score_size / cap * derivative;
     return 2 * tanh * (of_tanh + of_argument) + 2;
   }
-  /// The random square of dS without its rounding, in units of `accumulate`: dP has d products and d-1 sums of at most
-  /// dP_size; then the subtraction, the product with P, and that with the derivative, if there is one.
+  /// The random square of dS without its rounding, in units of `accumulate`: dP has d multiplications and d-1 sums of
+  /// at most dP_size. Then come the subtraction, the multiplication by P, and that by the derivative, if there is one.
   double dS_own(const QueryErrors& errors, const Pair& pair) const {
     return (errors.own_square + 2) * square(pair.dS) +
            (double(problem_.shape.d) + of_kept()) * square(pair.P * pair.derivative * pair.dP_size) +
@@ -523,9 +524,9 @@ class GradientErrors {
            (errors.P_bias * std::abs(pair.dS) + truncation() * pair.P * pair.derivative * pair.dP_size);
   }
   double unit(const QueryErrors& errors) const { return square(precision_.accumulate * errors.inflate); }
-  /// Of P or dS, as it is stored.
+  /// The rounding of stored P or dS.
   double stored(double x) const { return square(precision_.probability * x) + square(precision_.underflow); }
-  /// Of dS, and of what it is multiplied with, where that is rotated and rounded.
+  /// The rounding of dS and, if rotated and rounded, of its operand.
   double stored_for_product(double dS) const {
     return stored(dS) + (problem_.mask.rope ? square(precision_.input * dS) : 0);
   }
@@ -534,7 +535,7 @@ class GradientErrors {
     const std::int64_t d = problem_.shape.d, Nk = problem_.shape.Nk;
     const QueryErrors& errors = queries_[i];
     RowOfErrors sum(d);
-    std::vector<double> P_K(d);  // Σ_j P_ij K_jc, times the derivative: what an error of D moves
+    std::vector<double> P_K(d);  // Σ_j P_ij K_jc times the derivative: the effect of an error of D
     problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const Pair& pair = pairs[j];
       const std::int64_t key = (head * Nk + j) * d;
@@ -542,7 +543,7 @@ class GradientErrors {
               &K_size_[key]);
       add_scaled(P_K.data(), pair.P * pair.derivative, &K_[key], d);
     });
-    P_K = sizes_of(P_K, problem_);  // that much of it an element of dQ may get as it is rotated back
+    P_K = sizes_of(P_K, problem_);  // bound on its effect on an element of dQ after the rotation back
     for (std::int64_t c = 0; c < d; ++c) {
       const double gradient = oracle_.dQ.values[i * d + c];
       Error& total = dQ_[i * d + c] = sum.finish(c, gradient, factor(), precision_, problem_.mask.rope);
@@ -551,7 +552,7 @@ class GradientErrors {
     }
   }
 
-  /// What query i adds to a row of dK and of dV. Its errors are its own: queries share nothing.
+  /// The contribution of query i to a row of dK and of dV. Errors of different queries are independent.
   void add_to_key(RowOfErrors& dK, RowOfErrors& dV, std::int64_t i, const Pair& pair) const {
     const std::int64_t d = problem_.shape.d;
     const QueryErrors& errors = queries_[i];
@@ -579,8 +580,8 @@ class GradientErrors {
 
 }  // namespace
 
-/// dsink of a head is a sum over its rows, in float: of each the exponential of sink - LSE, whose terms are rounded to
-/// units of log2, times D.
+/// dsink of a head is a float sum over its rows of D times the exponential of sink - LSE, whose terms are rounded in
+/// units of log2.
 static Bounds sink_bounds(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO,
                           const Saved& saved) {
   const auto& [B, H, Hkv, Nq, Nk, d] = problem.shape;

@@ -1,5 +1,5 @@
-// How far a correct stage may be from the oracle: bounds derived from the precision, N, d and the magnitudes, on every
-// element and on the root mean square. The derivation is in notes/numerics.md; nothing here is tuned by hand.
+// Bounds on the difference between a correct stage and the oracle, per element and for the root mean square, derived
+// from the precision, N, d and the magnitudes. The derivation is in notes/numerics.md; nothing is tuned by hand.
 #pragma once
 
 #include <string>
@@ -11,25 +11,25 @@ namespace workbook {
 
 /// The roundings of a stage.
 struct Precision {
-  Element element;       ///< of Q, K, V and O
-  double input;          ///< unit roundoff of the element type of Q, K, V (they are given rounded: no error from it)
-  double accumulate;     ///< unit roundoff of sums and of S, m, l
-  double probability;    ///< unit roundoff to which P is rounded before PV; 0 where it stays in `accumulate`
-  double output;         ///< unit roundoff of O as stored
-  double cut = 0;        ///< what tensor cores cut off when they accumulate, on average and relative to the largest of
-                         ///< what they add: bias instead of random error; 0: nothing
-  double underflow = 0;  ///< largest error of a number too small for its format (of P and of O as stored)
+  Element element;    ///< of Q, K, V and O
+  double input;       ///< unit roundoff of the element type of Q, K, V (which are given rounded, so it causes no error)
+  double accumulate;  ///< unit roundoff of sums and of S, m, l
+  double probability;  ///< unit roundoff to which P is rounded before PV; 0 if P stays in `accumulate`
+  double output;       ///< unit roundoff of O as stored
+  double cut = 0;  ///< truncation by tensor cores when they accumulate, on average and relative to the largest addend:
+                   ///< bias instead of random error; 0: none
+  double underflow = 0;  ///< largest error from underflow (of P, and of O as stored)
 };
-Precision float32_precision();   ///< float in and out and throughout, as chapters 1 and 2 compute
+Precision float32_precision();   ///< float throughout, as in chapters 1 and 2
 Precision float16_precision();   ///< fp16 in and out, P in fp16, fp32 accumulation on tensor cores
 Precision bfloat16_precision();  ///< the same with bf16
-/// P in e4m3, offset by 2^8, against the row's maximum so far, from operands in e4m3; O in fp16. Tensor cores add such
-/// products with 13 bits of mantissa.
+/// P in e4m3, offset by 2^8, against the row's maximum so far, from operands in e4m3; O in fp16. Tensor cores
+/// accumulate e4m3 products with 13 bits of mantissa.
 Precision float8_precision();
 
-/// Allowed differences for one tensor: per element, and for the root mean square over all elements. Where the expected
-/// value is not finite, or is exactly 0 because nothing is visible, the bound is 0: the result must be equal
-/// (infinities as infinities, NaN as NaN), and the comparing code counts an equal element as an error of 0 in the mean.
+/// Allowed differences for one tensor: per element, and for the root mean square over all elements. If the expected
+/// value is not finite, or is exactly 0 because the row is fully masked, the bound is 0: the result must be equal
+/// (including infinities and NaN), and the comparison counts an equal element as an error of 0 in the mean.
 struct Bounds {
   Tensor<double> element;  ///< same sizes as the tensor it bounds
   double rms = 0;
@@ -42,7 +42,7 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
 
 /// Bounds for a backward pass that recomputes P from the LSE and takes O, dO and the LSE as given (backward_oracle with
 /// Saved): D = rowsum(dO∘O) kept in `accumulate`, P and dS formed in `accumulate` and rounded to `probability` before
-/// the products, the gradients stored as `output`. `oracle` holds the exact gradients.
+/// the matmuls, the gradients stored as `output`. `oracle` holds the exact gradients.
 struct GradientBounds {
   Bounds dQ, dK, dV;
   Bounds D;      ///< (B, H, Nq, 1)
@@ -51,10 +51,11 @@ struct GradientBounds {
 GradientBounds gradient_bounds(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO,
                                const Saved& saved, const Precision& precision);
 
-/// Bounds for parts of the forward pass that chapters 1 and 2 test alone, all for float32:
-/// S = scale·QKᵀ with `d` terms a score, `sizes` holding scale·Σ_c |Q_ic||K_jc| for each element;
+/// Bounds for the parts of the forward pass that chapters 1 and 2 test separately, all for float32. S = scale·QKᵀ with
+/// `d` terms per score, where `sizes` holds scale·Σ_c |Q_ic||K_jc| for each element;
 Bounds score_bounds(const Tensor<double>& sizes, std::int64_t d);
-/// P = softmax(S) rows of `keys` scores, from given S (no error in S); `scores` and `P` (1, 1, rows, keys) in float64;
+/// P = softmax(S) for rows of `keys` scores, from given S (no error in S); `scores` and `P` (1, 1, rows, keys) in
+/// float64;
 Bounds softmax_bounds(const Tensor<double>& scores, const Tensor<double>& P);
 /// the LSE of given rows of scores; `scores` (1, 1, rows, keys), bound (1, 1, rows, 1);
 Bounds row_lse_bounds(const Tensor<double>& scores);

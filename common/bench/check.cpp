@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kCheckedRows = 16;
 
-/// Codes of rows as a tensor (1, 1, rows, columns).
+/// Decodes rows into a tensor (1, 1, rows, columns).
 Tensor<float> tensor(const worker::Reply& reply, const std::string& name, Element element, std::int64_t columns) {
   Tensor<float> tensor;
   tensor.values = worker::floats(reply, name, element);
@@ -39,9 +39,9 @@ Tensor<T> last_rows(const Tensor<T>& from, std::int64_t rows) {
   return to;
 }
 
-/// How many of the last keys a last query sees at most: all N, or those of the last packed sequence, which is a problem
-/// of its own, and so is the last document. What is left of the mask, for so many of the last keys, is aligned to the
-/// last query and key.
+/// The number of last keys that the last queries can attend to: all N, or those of the last packed sequence or
+/// document, which is a separate problem. The rest of the mask, restricted to these keys, is aligned to the last query
+/// and key.
 std::int64_t last_keys(const Shape& shape) {
   return shape.mask.lengths.empty() ? shape.N() : shape.mask.lengths.back();
 }
@@ -52,7 +52,7 @@ Mask mask_of_last(const Shape& shape, std::int64_t keys) {
   return mask;
 }
 
-/// What is wrong with the last rows of O and the LSE; empty if nothing is.
+/// Checks the last rows of O and the LSE; returns what is wrong, or an empty text.
 std::string check_forward(const worker::Reply& reply, const Point& p) {
   Problem problem;
   const auto last_of = [&](const char* name, std::int64_t rows) {
@@ -63,7 +63,7 @@ std::string check_forward(const worker::Reply& reply, const Point& p) {
   problem.shape = {1, 1, 1, rows, keys, p.shape.d()};
   problem.scale = p.shape.scale;
   problem.mask = mask_of_last(p.shape, keys);
-  problem = rounded_to(std::move(problem), p.element);  // what it is already, but for a stage that rounds by itself
+  problem = rounded_to(std::move(problem), p.element);  // no effect, except for a stage that rounds its inputs
   const Forward oracle = forward_oracle(problem);
   judge::Layout layout;
   layout.tensor = "O";
@@ -89,7 +89,7 @@ double relative_error(const Tensor<float>& got, const Tensor<double>& expected) 
   return std::sqrt(off / size);
 }
 
-/// What is wrong with the last rows of dQ, dK and dV, given the O and the LSE that they were computed from.
+/// Checks the last rows of dQ, dK and dV, given the O and the LSE that they were computed from.
 std::string check_backward(const worker::Reply& reply, const Point& p) {
   const std::int64_t d = p.shape.d(), group = p.shape.H() / p.shape.Hkv(), N = last_keys(p.shape);
   const std::int64_t Nq = p.shape.mask.lengths.empty() ? p.shape.Nq() : N;
@@ -111,11 +111,11 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
                       dK = last_rows(tensor(reply, "dK", p.element, d), keys_rows),
                       dV = last_rows(tensor(reply, "dV", p.element, d), keys_rows);
   const float scale = p.shape.scale;
-  // dQ of a head's last queries needs all keys; dK and dV of the last keys need all queries of the heads that share
-  // them. Masks are aligned to the last query and the last key, so both are attention problems of their own.
+  // dQ of a head's last queries needs all keys. dK and dV of the last keys need all queries of the heads that share
+  // these keys. Masks are aligned to the last query and the last key, so both are separate attention problems.
   const Problem queries{
       {{1, 1, 1, queries_rows, N, d}, scale, mask_of_last(p.shape, N)}, last_rows(Q, queries_rows), K, V};
-  // Slopes are those of H heads: then the heads before the group come along, with a dO of 0.
+  // ALiBi slopes depend on H. With ALiBi, the heads before the group are therefore included, with a dO of 0.
   const std::int64_t heads = p.shape.mask.alibi && group > 1 ? p.shape.H() : group;
   const auto behind_others = [&]<class T>(const Tensor<T>& last) {
     Tensor<T> all({1, heads, Nq, last.sizes[3]});
@@ -129,8 +129,8 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
   const Gradients of_queries = backward_oracle(queries, last_rows(dO, queries_rows),
                                                Saved{last_rows(O, queries_rows), last_rows(lse, queries_rows)});
   const Gradients of_keys = backward_oracle(keys, behind_others(dO), Saved{behind_others(O), behind_others(lse)});
-  // P, dS and the result are each rounded to the element, and sums are truncated by tensor cores: by at most one unit
-  // roundoff each, relative to terms of independent sign.
+  // P, dS and the result are rounded to the element, and tensor cores truncate sums: each by at most one unit roundoff,
+  // relative to terms of independent sign.
   const double allowed = 4 * precision_of(p.element).output;
   const std::vector<std::tuple<const char*, Tensor<float>, const Tensor<double>*>> all{
       {"dQ", dQ, &of_queries.dQ}, {"dK", dK, &of_keys.dK}, {"dV", dV, &of_keys.dV}};

@@ -1,5 +1,5 @@
-// Whether what was timed is right: the worker gives back a part of its inputs and results, and it is compared with
-// float64 here. A time counts only with a right answer.
+// Checks that the timed results are right: the worker returns part of its inputs and results, which are compared with
+// float64. A time is valid only with correct results.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace workbook::bench {
 
-/// Makes the operation "bench" give back the last rows of the last head, or what they depend on
-/// (common/cuda/timing.hpp): adds the number "rows", and the outputs.
+/// Makes the operation "bench" return the last rows of the last head and the inputs they depend on
+/// (common/cuda/timing.hpp): adds the number "rows" and the outputs.
 void add_checked_outputs(worker::Call& call, const Shape& shape);
 
-/// What is wrong with them; empty if nothing is. O and the LSE are held to the bounds of every test, dQ, dK and dV to a
-/// relative error.
+/// Checks them; returns what is wrong, or an empty text. O and the LSE must meet the bounds of all tests, dQ, dK and dV
+/// a relative error.
 std::string what_is_wrong(const worker::Reply& reply, const Point& point);
 
 }  // namespace workbook::bench

@@ -1,5 +1,5 @@
-// What the device itself can do, measured in the same run as the stages: a large copy, and reading from L2. A worker of
-// its own, with no chapter in it. Compiled by nvcc only.
+// Measures the device's limits in the same run as the stages: a large copy, and reads from L2. A separate worker
+// without a chapter. Compiled by nvcc only.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray;
 
-// -> properties (4): multiprocessors, bytes of L2, bytes of device memory, compute capability as 90 for 9.0
+// -> properties (4): number of SMs, bytes of L2, bytes of device memory, compute capability (90 means 9.0)
 void properties(const Arguments& call) {
   int device = 0, multiprocessors = 0, l2 = 0, major = 0, minor = 0;
   std::size_t free = 0, total = 0;
@@ -30,21 +30,21 @@ void properties(const Arguments& call) {
   std::copy(std::begin(found), std::end(found), call.array<double>("properties").begin());
 }
 
-// bytes -> seconds: a copy of so many bytes within device memory, which reads and writes each once
+// bytes -> seconds: a copy of `bytes` bytes within device memory, which reads and writes each byte once
 void copy(const Arguments& call) {
   const auto bytes = std::size_t(call.integer("bytes"));
   DeviceArray<half> from("from", bytes / 2), to("to", bytes / 2);
   workbook::cuda::bench_detail::fill(from, 1, 1.0f);
   workbook::cuda::time_calls(call, [&](int) {
     if (cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice) != cudaSuccess) {
-      throw workbook::cuda::Error("a copy within device memory was refused");
+      throw workbook::cuda::Error("a copy within device memory failed");
     }
   });
 }
 
-/// Each block reads `count` values of its own, a power of two, again and again, 16 bytes a thread, past L1. No two
-/// blocks read the same ones, so that none finds on its way what another has asked for. The sum keeps the loads alive,
-/// and each round begins elsewhere, so that no round can be computed once for all.
+/// Each thread block reads its own `count` values, a power of two, repeatedly, 16 bytes per thread, bypassing L1. No
+/// two blocks read the same values, so that no block benefits from another's requests. The sum keeps the loads alive,
+/// and each round starts at another position, so that the compiler cannot reuse a round's result.
 __global__ void read_own_part(const uint4* values, unsigned count, int times, unsigned* sums) {
   const uint4* part = values + static_cast<std::size_t>(blockIdx.x) * count;
   unsigned sum = 0;
@@ -59,7 +59,7 @@ __global__ void read_own_part(const uint4* values, unsigned count, int times, un
   if (sum == 0x12345678u) sums[blockIdx.x] = sum;
 }
 
-// bytes, blocks, times -> seconds: each of the blocks reads its part of so many bytes, so many times; all parts fit L2
+// bytes, blocks, times -> seconds: each block reads its own `bytes` bytes `times` times; all parts together fit in L2
 void l2_read(const Arguments& call) {
   const auto bytes = std::size_t(call.integer("bytes"));
   const auto blocks = static_cast<unsigned>(call.integer("blocks"));

@@ -11,9 +11,9 @@ namespace {
 
 using Style = Curve::Style;
 
-constexpr int kGrey = 7;  // of the colours, behind those of stages
+constexpr int kGrey = 7;  // index of the colour, after those of stages
 
-/// Each stage keeps its colour and its mark in all figures. Peers are grey and dashed, each with a mark of its own.
+/// A stage has the same colour and mark in all figures. Peers are grey and dashed, each with its own mark.
 Curve curve_for(const Results& results, const std::string& name) {
   const auto place = [&](const std::vector<std::string>& names) {
     return int(std::find(names.begin(), names.end(), name) - names.begin());
@@ -34,7 +34,7 @@ Curve curve_for(const Results& results, const std::string& name) {
   return curve;
 }
 
-/// A curve over N for each name; `value` gives nothing where there is no point.
+/// A curve over N for each name; `value` returns nothing if there is no point.
 Panel over_lengths(const Results& results, const std::vector<std::string>& names, Panel panel,
                    const std::function<std::optional<double>(const std::string&, std::int64_t)>& value) {
   panel.x_label = "sequence length N";
@@ -55,7 +55,7 @@ const Point* timed(const Results& results, const std::string& name, const std::s
   return found && found->ok() && found->times ? found : nullptr;
 }
 
-/// Those figures whose panels have curves.
+/// The figures whose panels have curves.
 void add(std::vector<Figure>& figures, Figure figure) {
   std::erase_if(figure.panels, [](const Panel& panel) { return panel.curves.empty(); });
   if (!figure.panels.empty()) figures.push_back(std::move(figure));
@@ -63,7 +63,7 @@ void add(std::vector<Figure>& figures, Figure figure) {
 
 Figure speed(const Results& results, const std::string& pass, const Mask& mask) {
   Figure figure{mask == Mask::none ? "speed_" + pass : fmt::format("speed_{}_{}", pass, mask.name()),
-                fmt::format("Speed over N, {} pass{}. Operations by the field's convention; fp16.", pass,
+                fmt::format("Speed over N, {} pass{}. FLOPs by the usual convention; fp16.", pass,
                             mask == Mask::none ? "" : fmt::format(", {}", mask.name())),
                 {}};
   for (const std::int64_t d : results.head_dims()) {
@@ -81,13 +81,13 @@ Figure speed(const Results& results, const std::string& pass, const Mask& mask) 
       for (const std::int64_t N : results.lengths()) curve.points.emplace_back(double(N), *value / 1e12);
       panel.curves.push_back(std::move(curve));
     };
-    roof("a matrix product, measured", results.roofs.product_flops);
+    roof("cuBLAS matmul, measured", results.roofs.product_flops);
     figure.panels.push_back(std::move(panel));
   }
   return figure;
 }
 
-/// The stage that writes S and P out: the book's first.
+/// The stage that writes S and P to device memory: the book's first.
 std::optional<std::string> standard_attention(const Results& results) {
   std::vector<std::string> names = results.names("stage");
   std::ranges::sort(names);
@@ -114,7 +114,7 @@ Figure speed_up(const Results& results) {
         break;
       }
     }
-    panel.y_label = "times faster";
+    panel.y_label = "speed-up";
     figure.panels.push_back(
         over_lengths(results, fused, panel, [&](const std::string& name, std::int64_t N) -> std::optional<double> {
           const Point* a = timed(results, *standard, "forward", false, N, d);
@@ -127,13 +127,13 @@ Figure speed_up(const Results& results) {
 
 Figure memory(const Results& results) {
   Figure figure{"memory",
-                "Memory beyond inputs and outputs, for each head. A stage's LSE counts, which the backward pass "
-                "needs; PyTorch makes one only where it needs it.",
+                "Memory in addition to inputs and outputs, per head. A stage's LSE, which the backward pass needs, is "
+                "included; PyTorch computes one only if needed.",
                 {}};
   for (const char* pass : {"forward", "backward"}) {
     Panel panel;
     panel.title = fmt::format("extra memory, {}", pass);
-    panel.y_label = "bytes a head";
+    panel.y_label = "bytes per head";
     panel.y_log = true;
     figure.panels.push_back(over_lengths(
         results, results.names(), panel, [&](const std::string& name, std::int64_t N) -> std::optional<double> {
@@ -152,14 +152,14 @@ Figure memory(const Results& results) {
 
 Figure causal_gain(const Results& results) {
   Figure figure{"causal",
-                "Time without the causal mask over the time with it. Half of the pairs are visible: 2N/(N+1) "
-                "is what skipping the rest can give.",
+                "Time without the causal mask over the time with it. Half of the pairs are unmasked, so skipping the "
+                "rest gives at most 2N/(N+1).",
                 {}};
   for (const char* pass : {"forward", "backward"}) {
     for (const std::int64_t d : results.head_dims()) {
       Panel panel;
       panel.title = fmt::format("{}, d = {}", pass, d);
-      panel.y_label = "times faster with the mask";
+      panel.y_label = "speed-up with the mask";
       panel = over_lengths(results, results.names(), panel,
                            [&](const std::string& name, std::int64_t N) -> std::optional<double> {
                              const Point* a = timed(results, name, pass, Mask::none, N, d);
@@ -178,14 +178,14 @@ Figure causal_gain(const Results& results) {
   return figure;
 }
 
-/// Bytes that the profiler saw between L2 and device memory.
+/// Bytes between L2 and device memory, measured by the profiler.
 std::optional<double> dram_bytes(const Point& p) {
   const auto read = p.profile.find("dram__bytes_read.sum"), written = p.profile.find("dram__bytes_write.sum");
   if (read == p.profile.end() || written == p.profile.end()) return std::nullopt;
   return read->second + written->second;
 }
 
-/// The N at which stages stand in the roofline: the largest up to 8192 with a profile, or else at all.
+/// The N of the roofline: the largest up to 8192 that was profiled, or else the largest up to 8192.
 std::int64_t roofline_length(const Results& results) {
   std::int64_t plain = 0, profiled = 0;
   for (const Point& p : results.points) {
@@ -239,7 +239,7 @@ Panel roofline_panel(const Results& results, const std::string& title, const std
     curve.points = {{first, first * slope / 1e12}, {ridge, flat / 1e12}, {last, flat / 1e12}};
     panel.curves.push_back(std::move(curve));
   };
-  if (roofs.product_flops) roof("a matrix product, measured", *roofs.product_flops);
+  if (roofs.product_flops) roof("cuBLAS matmul, measured", *roofs.product_flops);
   if (roofs.peak_flops) roof("peak of the data sheet", *roofs.peak_flops);
   return panel;
 }
@@ -252,19 +252,19 @@ Figure roofline(const Results& results) {
   for (std::size_t i = 0; i < results.head_dims().size() && i < 3; ++i)
     forms += fmt::format("{}{} d = {}", i == 0 ? "" : ", ", names_of_forms[i], results.head_dims()[i]);
   figure.caption = fmt::format(
-      "Every stage under its roofs, N = {}: what its kernels ask of L2 (the simulator's requested bytes), and what "
-      "reaches device memory (the profiler's bytes), where it was profiled. {}; hollow: causal.",
+      "Every stage under its roofs, N = {}: bytes that its kernels request from L2 (counted by the simulator), and "
+      "bytes that reach device memory (measured by the profiler, if profiled). {}; hollow: causal.",
       N, forms);
   if (results.roofs.l2_bytes) {
     figure.panels.push_back(
         roofline_panel(results, fmt::format("the L2 roof: {:.1f} TB/s, measured", *results.roofs.l2_bytes / 1e12),
-                       "FLOP for each byte requested (simulator)", *results.roofs.l2_bytes,
+                       "FLOP per byte requested (simulator)", *results.roofs.l2_bytes,
                        [](const Point& p) { return p.requested_bytes; }));
   }
   if (results.roofs.copy_bytes) {
     figure.panels.push_back(
         roofline_panel(results, fmt::format("the DRAM roof: {:.1f} TB/s, a copy", *results.roofs.copy_bytes / 1e12),
-                       "FLOP for each byte of DRAM (profiler)", *results.roofs.copy_bytes, dram_bytes));
+                       "FLOP per byte of DRAM (profiler)", *results.roofs.copy_bytes, dram_bytes));
   }
   return figure;
 }
@@ -276,10 +276,10 @@ void add_once(std::vector<T>& list, const T& value) {
 
 /// The steps that led to a stage, in their order.
 Figure steps(const Results& results) {
-  Figure figure{"steps",
-                "What each step within a chapter gave: the stage without its later steps, step after step, in "
-                "the same run.",
-                {}};
+  Figure figure{
+      "steps",
+      "The effect of each step within a chapter: the stage without its later steps, step after step, in the same run.",
+      {}};
   std::vector<std::string> stages;
   for (const Point& p : results.points) {
     const std::size_t colon = p.name.find(": ");

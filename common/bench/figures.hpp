@@ -14,8 +14,8 @@ struct Curve {
   enum class Style { line_and_points, line, dashed, points };
   std::string title;
   Style style = Style::line_and_points;
-  int color = 0;  ///< which one of the pictures' colours; -1: a roof
-  int mark = 0;   ///< which form of point: filled and hollow by turns
+  int color = 0;  ///< index of the colour; -1: a roof
+  int mark = 0;   ///< shape of the points, alternately filled and hollow
   std::vector<std::pair<double, double>> points;
 };
 
@@ -24,22 +24,22 @@ struct Panel {
   std::string title, x_label, y_label;
   bool x_log = false, y_log = false;
   bool x_is_length = false;          ///< the ticks of x are powers of two, written out
-  std::vector<std::string> x_ticks;  ///< what x = 0, 1, 2, … are called; empty: numbers
+  std::vector<std::string> x_ticks;  ///< labels of x = 0, 1, 2, …; empty: numbers
   bool y_from_zero = true;           ///< on a linear axis
   std::vector<Curve> curves;
 };
 
 /// One file: panels side by side.
 struct Figure {
-  std::string name;     ///< "speed_forward": the file's name without its ending
-  std::string caption;  ///< what it shows, for the page that it stands on
+  std::string name;     ///< "speed_forward": the file's name without its extension
+  std::string caption;  ///< caption for the page that contains it
   std::vector<Panel> panels;
 };
 
-/// Every figure that these results have something to show in; none without a GPU.
+/// Every figure for which these results have data; none without a GPU.
 std::vector<Figure> figures(const Results& results);
 
-/// {"kind": "plot", "title", "panels"}: what a figure is drawn from.
+/// {"kind": "plot", "title", "panels"}: the data that a figure is drawn from.
 nlohmann::ordered_json facts(const Figure& figure);
 
 }  // namespace workbook::bench

@@ -17,7 +17,7 @@ namespace {
 
 using book::Chapter;
 
-/// What follows ": " in the first line of a file that begins with `start`; empty if there is none.
+/// The text after ": " in the first line of a file that begins with `start`; empty if there is none.
 std::string line_with(const std::string& file, const std::string& start) {
   std::istringstream lines;
   try {
@@ -61,12 +61,12 @@ void say_what_is_missing(Measurement& m) {
     }
   } else {
     const std::string why = worker::gpu_present() ? toolchain.why_not(Backend::cuda) : "this machine has no GPU";
-    m.skip("times on a GPU, its limits, and shares of them: " + why);
+    m.skip("times on a GPU, the device's limits, and shares of them: " + why);
     if (!toolchain.can_build(Backend::sim) && any(Backend::sim))
       m.skip("kernels on the simulator: " + toolchain.why_not(Backend::sim));
   }
   if (any(Backend::sim) && toolchain.can_build(Backend::sim) && !m.counts)
-    m.skip("bytes that kernels ask for: the simulator does not count here (" + toolchain.simulator + ")");
+    m.skip("bytes requested by kernels: the simulator does not count here (" + toolchain.simulator + ")");
   if (m.request.profile && !m.gpu) m.skip("--profile: the profiler needs a GPU");
   if (m.request.profile && m.gpu && worker::find_program("ncu").empty())
     m.skip("--profile: Nsight Compute (ncu) was not found in PATH");

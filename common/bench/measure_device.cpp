@@ -1,4 +1,4 @@
-// The device's own limits: copies, reading from L2, a large matrix product, clocks and power under it.
+// The device's limits: copies, reads from L2, and a large matmul, with clocks and power under that load.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr double kProductSize = 8192;  // rows and columns of the matrices
 constexpr std::size_t kCopies = 20;    // timed calls
 
-/// Copies and L2 reading, and what the device says of itself.
+/// Measures copies and reads from L2, and queries the device's properties.
 void measure_memory(Measurement& m) {
   const std::string what = "copy and L2 reading";
   const auto program = m.device_program("device", what);
@@ -39,7 +39,7 @@ void measure_memory(Measurement& m) {
     copy.number("bytes", bytes).output<double>("seconds", kCopies);
     m.results.roofs.copy_bytes = 2 * bytes / summary(times_of(worker.call(copy))).median;
 
-    const double part = 65536, blocks = 2 * properties[0], times = 512;  // 16.5 MiB on a GPU of 132 multiprocessors
+    const double part = 65536, blocks = 2 * properties[0], times = 512;  // 16.5 MiB on a GPU with 132 SMs
     worker::Call l2("l2_read");
     l2.number("bytes", part).number("blocks", blocks).number("times", times).output<double>("seconds", kCopies);
     m.results.roofs.l2_bytes = blocks * times * part / summary(times_of(worker.call(l2))).median;
@@ -49,29 +49,29 @@ void measure_memory(Measurement& m) {
 }
 
 void measure_product(Measurement& m) {
-  const std::string what = "the matrix product to compare with";
+  const std::string what = "the matmul of the column \"of matmul\"";
   if (m.workspace.toolchain.cublas.empty()) {
-    m.skip(what + ": this CUDA Toolkit comes without cuBLAS");
+    m.skip(what + ": this CUDA Toolkit does not include cuBLAS");
     return;
   }
   const auto program = m.device_program("product", what);
   if (!program) return;
   worker::Worker worker(*program, gpu_limits());
   try {
-    // A burst, as the stages are timed: under a load that lasts, the power limit lowers the clock.
+    // A burst, like the timing of the stages. Under a long load, the power limit lowers the clock.
     worker::Call burst("product");
     burst.number("n", kProductSize).output<double>("seconds", 50);
     const double median = summary(times_of(worker.call(burst))).median;
     m.results.roofs.product_flops = 2 * std::pow(kProductSize, 3) / median;
-    // Clocks and power in the middle of two seconds of it.
-    auto asked = std::async(std::launch::async, [] {
+    // Reads clocks and power in the middle of a load of two seconds.
+    auto queried = std::async(std::launch::async, [] {
       std::this_thread::sleep_for(std::chrono::seconds(1));
       return ask_gpu();
     });
     worker::Call load("product");
     load.number("n", kProductSize).output<double>("seconds", std::size_t(std::clamp(2 / median, 10.0, 1e5)));
     worker.call(load);
-    const auto gpu = asked.get();
+    const auto gpu = queried.get();
     constexpr std::pair<const char*, const char*> shown[] = {
         {"clocks.sm", "SM clock under load"},
         {"clocks.mem", "memory clock under load"},
@@ -103,7 +103,7 @@ std::map<std::string, std::string> ask_gpu() {
 }
 
 void measure_device(Measurement& m) {
-  m.workspace.progress("the device's own limits");
+  m.workspace.progress("measuring the device's limits");
   measure_memory(m);
   measure_product(m);
   const auto gpu = ask_gpu();
@@ -113,7 +113,7 @@ void measure_device(Measurement& m) {
   if (gpu.contains("clocks.max.sm")) about["SM clock, highest"] = gpu.at("clocks.max.sm");
   if (gpu.contains("power.limit")) about["power limit"] = gpu.at("power.limit");
   if (about.contains("GPU")) m.results.roofs.peak_flops = peak_flops(about["GPU"]);
-  if (!m.results.roofs.peak_flops) m.skip("shares of the peak: it is not known for this GPU");
+  if (!m.results.roofs.peak_flops) m.skip("shares of the peak: the peak of this GPU is not known");
 }
 
 }  // namespace workbook::bench

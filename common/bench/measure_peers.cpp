@@ -1,4 +1,5 @@
-// PyTorch's attention, and libraries', on the same shapes: peers.py is told them and answers with a line for each.
+// Times PyTorch's and other libraries' attention on the same shapes. peers.py receives the shapes and replies with one
+// line per shape and peer.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double kPeersSeconds = 1800;
-constexpr std::size_t kMostOfOutput = 2000;  // characters of what Python said last
+constexpr std::size_t kMostOfOutput = 2000;  // characters kept of Python's last output
 
 void take_peer(Measurement& m, const json& line) {
   if (line.contains("missing")) {
@@ -60,7 +61,7 @@ void time_peers(Measurement& m) {
   }
   json shapes = json::array();
   std::vector<Mask> any;
-  for (const NamedMask& part : mask_parts())  // those that peers.py can say
+  for (const NamedMask& part : mask_parts())  // the parts that peers.py supports
     if (!part.mask.rope && part.mask.dropped == 0) any.push_back(part.mask);
   for (const char* pass : {"forward", "backward"}) {
     if (!m.wants_pass(pass)) continue;
@@ -76,8 +77,8 @@ void time_peers(Measurement& m) {
     }
   }
   const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());
-  const json asked{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", m.request.libraries}};
-  book::write_file(request, asked.dump());
+  const json document{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", m.request.libraries}};
+  book::write_file(request, document.dump());
   worker::CommandOptions command;
   command.time = kPeersSeconds;
   command.on_line = [&](const std::string& line) { take_peer(m, json::parse(line)); };

@@ -13,7 +13,7 @@ namespace workbook::bench {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int64_t kLongest = 4096;  // N: longer ones take minutes under the profiler
+constexpr std::int64_t kLongest = 4096;  // N; longer sequences take minutes under the profiler
 
 std::int64_t profiled_length(const Measurement& m) {
   const std::vector<std::int64_t> all = m.lengths();
@@ -24,13 +24,13 @@ std::int64_t profiled_length(const Measurement& m) {
   return best;
 }
 
-/// What the profiler wrote of one call.
+/// The profiler's output for one call.
 std::string profiled(Measurement& m, const Point& p) {
   const fs::path log = m.workspace.toolchain.build_folder / fmt::format("bench_ncu.{}.csv", ::getpid());
   {
     worker::Limits limits = gpu_limits();
     limits.prefix = profiler_command(log);
-    limits.prefix.front() = worker::find_program("ncu").string();  // nobody looks in PATH for it
+    limits.prefix.front() = worker::find_program("ncu").string();  // the prefix is not searched in PATH
     limits.patience = std::chrono::duration<double>(60);
     limits.printed = std::uint64_t(1) << 30;
     const book::Chapter& chapter = m.workspace.book.chapter(p.name);
@@ -42,7 +42,7 @@ std::string profiled(Measurement& m, const Point& p) {
     } catch (const worker::Failure& failure) {
       m.skip(fmt::format("--profile, {}: {}", p.name, failure.what()));
     }
-  }  // the worker ends, and the profiler writes its report
+  }  // the worker ends here, and the profiler writes its report
   const std::string text = fs::exists(log) ? book::read_file(log) : "";
   std::error_code ignored;
   fs::remove(log, ignored);
@@ -55,7 +55,7 @@ void profile_stages(Measurement& m) {
   if (!m.gpu || worker::find_program("ncu").empty()) return;
   const auto& chapters = m.workspace.book.chapters;
   for (Point& p : m.results.points) {
-    if (std::ranges::count(chapters, p.name, &book::Chapter::name) == 0) continue;  // a version beside the stage
+    if (std::ranges::count(chapters, p.name, &book::Chapter::name) == 0) continue;  // an additional version of a stage
     if (p.kind != "stage" || p.backend != Backend::cuda || !p.ok() || p.shape.N() != profiled_length(m)) continue;
     m.workspace.progress(fmt::format("ncu: {}, d = {}", p.name, p.shape.d()));
     const std::string text = profiled(m, p);

@@ -1,4 +1,4 @@
-// Times of the stages: on a GPU, or without one on the CPU, and what kernels ask of memory, counted by the simulator.
+// Times the stages, on a GPU or, without one, on the CPU, and counts the bytes that kernels request, on the simulator.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,9 +21,9 @@ using book::Chapter;
 constexpr std::size_t kMostRuns = 50;                           // timed calls of one shape
 constexpr int kRunsOnCpu = 4;                                   // the first one warms up
 constexpr std::array<std::int64_t, 3> kCounted{256, 512, 768};  // N at which the simulator counts: whole tiles
-constexpr auto kCpuMemory = std::uint64_t(1) << 46;             // bytes of addresses: as good as no limit
+constexpr auto kCpuMemory = std::uint64_t(1) << 46;             // bytes of address space: effectively unlimited
 
-/// Bytes that the kernels ask for, for one head of K and V, and the least that they must move.
+/// Bytes that the kernels request for one K/V head, and the least that they must move.
 struct Traffic {
   double requested = 0, unique = 0;
 };
@@ -33,8 +33,7 @@ Traffic traffic_of(const worker::Reply& reply) {
           sector * (reply.counter("global.unique_read_sectors") + reply.counter("global.unique_written_sectors"))};
 }
 
-/// Traffic at the counted N. For whole tiles it is a polynomial of the second degree in N, so three tell
-/// all.
+/// Traffic at the counted N. For full tiles it is a quadratic polynomial in N, so three values determine it.
 using CountedTraffic = std::array<Traffic, kCounted.size()>;
 Traffic traffic_at(const CountedTraffic& counted, std::int64_t N) {
   std::array<std::pair<double, double>, kCounted.size()> requested, unique;
@@ -45,8 +44,8 @@ Traffic traffic_at(const CountedTraffic& counted, std::int64_t N) {
   return {parabola(requested, double(N)), parabola(unique, double(N))};
 }
 
-/// What the kernels of each chapter ask for. The simulator counts all of it before anything is timed, on all cores: to
-/// count beside the timing would slow the launches, and in turn with it the GPU would wait.
+/// The bytes that the kernels of each chapter request. The simulator counts all of them on all cores before the timing.
+/// Counting during the timing would slow the launches down, and counting between the timings would leave the GPU idle.
 class TrafficCounts {
  public:
   explicit TrafficCounts(Measurement& measurement) {
@@ -54,16 +53,16 @@ class TrafficCounts {
     for (const Chapter* chapter : measurement.chapters)
       for (const std::string& pass : measurement.passes_of(*chapter))
         if (is_counted(measurement, *chapter, pass)) add_all(measurement, *chapter, pass);
-    measurement.workspace.progress("counting on the simulator what the stages ask for");
+    measurement.workspace.progress("counting requested bytes on the simulator");
     std::vector<Count*> all;
     for (auto& [key, count] : counts_) all.push_back(&count);
     worker::share_cores(all.size(), [&](std::size_t i) { count(measurement, *all[i]); });
     for (const Count* count : all)
       if (!count->failure.empty())
-        measurement.skip(fmt::format("bytes that {} asks for: {}", count->chapter->name(), count->failure));
+        measurement.skip(fmt::format("bytes requested by {}: {}", count->chapter->name(), count->failure));
   }
 
-  /// At this shape; nothing where it cannot be told.
+  /// The traffic at this shape; nothing if unknown.
   std::optional<Traffic> at(const Chapter& chapter, const Shape& shape) const {
     const auto found = counts_.find(key_of(chapter, shape));
     if (found == counts_.end() || !found->second.counted || !is_whole(shape)) return std::nullopt;
@@ -100,7 +99,7 @@ class TrafficCounts {
   static void count(const Measurement& m, Count& to) {
     worker::Worker worker(m.built_stage(*to.chapter, Backend::sim).executable, simulator_limits());
     const Shape& s = to.shape;
-    Shape shape = m.asked(shape_of(s.pass, s.mask, 1, m.request.group, s.N(), s.d()));
+    Shape shape = m.requested_shape(shape_of(s.pass, s.mask, 1, m.request.group, s.N(), s.d()));
     CountedTraffic counted;
     try {
       for (std::size_t i = 0; i < kCounted.size(); ++i) {
@@ -118,7 +117,7 @@ class TrafficCounts {
   std::map<Key, Count> counts_;
 };
 
-/// Nothing if the answer is right; else the point says what is wrong with it.
+/// Checks the results and stores in the point what is wrong with them.
 bool is_right(const worker::Reply& reply, Point& p) {
   const std::string wrong = what_is_wrong(reply, p);
   if (wrong.empty()) return true;
@@ -127,20 +126,21 @@ bool is_right(const worker::Reply& reply, Point& p) {
   return false;
 }
 
-/// Whether the worker has this version of the stage.
+/// Whether the worker contains this version of the stage.
 bool has_version(Measurement& m, worker::Worker& worker, const Point& p, const Version& version) {
   if (version.numbers.empty()) return true;
   const worker::WorkerDescription all = worker::describe([&](const worker::Call& call) { return worker.call(call); });
   const worker::StageDescription* stage = all.find(p.shape.pass, p.element);
   const bool found = stage != nullptr && std::ranges::any_of(stage->variants, [&](const auto& variant) {
-                       const auto asked = version.numbers.find(variant.number);
-                       return asked != version.numbers.end() && asked->second == variant.value;
+                       const auto number = version.numbers.find(variant.number);
+                       return number != version.numbers.end() && number->second == variant.value;
                      });
   m.found_variant = m.found_variant || found;
   return found;
 }
 
-/// One version at one shape; `worker`: of the chapter, or none yet. False if others would end in the same.
+/// Times one version at one shape; `worker`: the chapter's, or none yet. False if other shapes would fail in the same
+/// way.
 bool time_on_gpu(Measurement& m, const TrafficCounts& traffic, const Chapter& chapter, const Shape& shape,
                  const Version& version, std::optional<worker::Worker>& worker) {
   const worker::WorkerBuilt& built = m.built_stage(chapter, Backend::cuda);
@@ -155,10 +155,10 @@ bool time_on_gpu(Measurement& m, const TrafficCounts& traffic, const Chapter& ch
   if (!worker) worker.emplace(built.executable, gpu_limits());
   if (!has_version(m, *worker, p, version)) return true;
   if (!time_point(m, *worker, chapter, p, version.numbers)) worker.reset();
-  const auto asked = version.numbers.empty() ? traffic.at(chapter, shape) : std::nullopt;
-  if (asked) {
-    p.requested_bytes = asked->requested;
-    p.unique_bytes = asked->unique;
+  const auto counted_traffic = version.numbers.empty() ? traffic.at(chapter, shape) : std::nullopt;
+  if (counted_traffic) {
+    p.requested_bytes = counted_traffic->requested;
+    p.unique_bytes = counted_traffic->unique;
   }
   const bool useless = p.result == "not timed" || p.result == "todo";
   m.results.points.push_back(std::move(p));
@@ -170,7 +170,7 @@ void time_on_gpu(Measurement& m, const TrafficCounts& traffic, const Chapter& ch
   for (const Shape& shape : m.gpu_shapes(pass, chapter.masks)) {
     if (!m.serves(chapter, shape, Backend::cuda)) return;
     for (const Version& version : m.versions_of(chapter, Backend::cuda)) {
-      if (!time_on_gpu(m, traffic, chapter, shape, version, worker)) return;  // at every other shape too
+      if (!time_on_gpu(m, traffic, chapter, shape, version, worker)) return;  // every other shape would fail too
     }
   }
 }
@@ -217,7 +217,7 @@ void run_on_simulator(const Chapter& chapter, worker::Worker& worker, const Vers
   }
 }
 
-/// The shapes that are timed without a GPU: one head of K and V, and on the simulator one short length.
+/// The shapes that are timed without a GPU: one K/V head and, on the simulator, one short length.
 std::vector<Shape> shapes_without_gpu(const Measurement& m, const Chapter& chapter, Backend backend) {
   std::vector<std::int64_t> lengths = m.lengths();
   if (backend == Backend::sim) lengths = {std::min(*std::min_element(lengths.begin(), lengths.end()), kCounted[0])};
@@ -226,7 +226,7 @@ std::vector<Shape> shapes_without_gpu(const Measurement& m, const Chapter& chapt
     for (const Mask& mask : m.masks()) {
       if (!chapter.does(mask)) continue;
       for (const std::int64_t N : lengths)
-        shapes.push_back(m.asked(shape_of(chapter.pass, mask, 1, m.request.group, N, d)));
+        shapes.push_back(m.requested_shape(shape_of(chapter.pass, mask, 1, m.request.group, N, d)));
     }
   }
   return shapes;

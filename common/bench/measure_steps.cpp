@@ -1,4 +1,4 @@
-// Times of the steps within a chapter, on a GPU.
+// Times the steps within a chapter on a GPU.
 #include <fmt/format.h>
 
 #include "common/bench/measurement.hpp"
@@ -6,7 +6,7 @@
 namespace workbook::bench {
 namespace {
 
-constexpr std::int64_t kStepLength = 4096;  // N that the steps are compared at
+constexpr std::int64_t kStepLength = 4096;  // N at which the steps are compared
 
 }  // namespace
 

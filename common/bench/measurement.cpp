@@ -98,7 +98,7 @@ std::vector<std::int64_t> Measurement::lengths() const {
              : std::vector<std::int64_t>{128, 256, 512, 1024};
 }
 
-Shape Measurement::asked(Shape shape) const {
+Shape Measurement::requested_shape(Shape shape) const {
   shape.shape.Hkv = shape.H() / request.group;
   if (request.queries != 0) shape.shape.Nq = request.queries;
   return shape;
@@ -109,7 +109,7 @@ std::vector<Shape> Measurement::gpu_shapes(const std::string& pass, const std::v
   for (const std::int64_t d : request.head_dims) {
     for (const Mask& mask : masks()) {
       if (!part_not_in(served, mask).empty()) continue;
-      for (const std::int64_t N : lengths()) shapes.push_back(asked(usual_shape(pass, mask, N, d)));
+      for (const std::int64_t N : lengths()) shapes.push_back(requested_shape(usual_shape(pass, mask, N, d)));
     }
   }
   return shapes;
@@ -129,7 +129,7 @@ bool Measurement::serves(const Chapter& chapter, const Shape& shape, Backend bac
   std::vector<std::string> others;
   for (const Chapter& other : workspace.book.chapters)
     if (other.does_not_do(shape, backend).empty()) others.push_back(other.name());
-  skip(fmt::format("{} with --group {}: in it no heads share K and V; allowed: {}", chapter.name(), request.group,
+  skip(fmt::format("{} with --group {}: its heads do not share K and V; allowed: {}", chapter.name(), request.group,
                    fmt::join(others, ", ")));
   return false;
 }
@@ -196,7 +196,7 @@ Point Measurement::point_of(const Chapter& chapter, Backend backend, const Shape
 worker::Limits gpu_limits() {
   worker::Limits limits;
   limits.time = std::chrono::duration<double>(300);
-  limits.memory = 0;  // CUDA reserves far more addresses than it uses
+  limits.memory = 0;  // CUDA reserves far more address space than it uses
   return limits;
 }
 
@@ -248,7 +248,7 @@ void take_failure(Point& point, const Chapter& chapter, const worker::Failure& f
     point.message = fmt::format("exercise {} is still open: ./workbook test {}", failure.todo, chapter.number);
   } else if (what.find("has no operation \"bench\"") != std::string::npos) {
     point.result = "not timed";
-    point.message = fmt::format("{} has no operation that is timed", chapter.name());
+    point.message = fmt::format("{} has no operation to time", chapter.name());
   } else {
     point.result = worker::name(failure.ending);
   }

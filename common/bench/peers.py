@@ -1,27 +1,27 @@
-"""Times PyTorch's scaled_dot_product_attention, one backend after the other, and its flex_attention, on the shapes that
-./workbook bench gives.
+"""Times PyTorch's scaled_dot_product_attention, one backend after the other, and its flex_attention, on given
+shapes.
 
-./workbook bench --peers runs this. Reads one JSON document from the file named as its argument:
-  {"budget": seconds a shape, "shapes": [{"pass": "forward", "mask": "none", "B": 1, "H": 32, "Hkv": 32,
+./workbook bench --peers runs this. It reads one JSON document from the file named as its argument:
+  {"budget": seconds per shape, "shapes": [{"pass": "forward", "mask": "none", "B": 1, "H": 32, "Hkv": 32,
     "Nq": 4096, "N": 4096, "d": 64}, ...],
-A mask is "none", "causal", "window=LEFT,RIGHT", "documents=N,N,…", "prefix=N" or "strided=WIDTH,STRIDE", and behind it
-perhaps "+softcap=C", "+alibi", "+lengths=N,N,…".
    "libraries": [path of a shared library, ...]}
-A library is a peer by its file's name (fa3.so: "fa3"), in the passes that it exports:
+A mask is "none", "causal", "window=LEFT,RIGHT", "documents=N,N,…", "prefix=N" or "strided=WIDTH,STRIDE", optionally
+followed by "+softcap=C", "+alibi", "+lengths=N,N,…".
+A library is a peer named after its file (fa3.so: "fa3"), for the passes that it exports:
   int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, int heads, int Nq, int Nk, int d,
               int causal, float scale, cudaStream_t stream)
   int backward(const void* Q, const void* K, const void* V, const void* O, const void* dO, const float* LSE, void* dQ,
                void* dK, void* dV, float* rows, float* dQ_sum, int heads, int Nq, int Nk, int d, int causal,
                float scale, cudaStream_t stream)
-with fp16 tensors of shape (heads, N, d), heads = B·H, LSE of (heads, Nq); rows and dQ_sum are memory for it, two
-floats for each query and d, with Nq filled up to a multiple of 128. Both return a cudaError_t. A library is timed only
-where its results are those of PyTorch, up to the rounding of fp16.
+with fp16 tensors of shape (heads, N, d), heads = B·H, LSE of (heads, Nq); rows and dQ_sum are workspace: two
+and d floats per query, with Nq padded to a multiple of 128. Both return a cudaError_t. A library is timed only if its
+results equal PyTorch's up to the rounding of fp16.
 
-Writes one JSON object a line to descriptor 3: first {"environment": {...}} or {"missing": why nothing can be timed},
+It writes one JSON object per line to descriptor 3: first {"environment": {...}} or {"missing": why nothing is timed},
 then for each shape and peer {"name", "library", "shape", "result", "message", "seconds": [...], "extra_bytes"}.
 
-As the book times its own stages: random normal inputs in fp16, several sets in turn that are together larger than L2,
-calls that are not counted first, CUDA events around each call, nothing waited for in between.
+It times like the book times its own stages: random normal inputs in fp16, several sets in rotation that together
+exceed L2, warm-up calls first, CUDA events around each call, and no synchronisation in between.
 """
 
 import ctypes
@@ -58,11 +58,11 @@ BACKENDS = [
 
 
 class NotSupported(RuntimeError):
-    """A shape that the peer does not do."""
+    """A shape that the peer does not support."""
 
 
 def events(calls, count):
-    """Seconds of call i for i in range(count)."""
+    """The time of calls(i) in seconds, for i in range(count)."""
     pairs = [(torch.cuda.Event(True), torch.cuda.Event(True)) for _ in range(count)]
     for i, (begin, end) in enumerate(pairs):
         begin.record()
@@ -73,7 +73,7 @@ def events(calls, count):
 
 
 def tensors_of(shape, copies_anyway):
-    """Sets of Q, K, V, dO, together larger than L2; one set where the peer's own memory is larger than that."""
+    """Sets of Q, K, V, dO that together exceed L2; one set if the peer's own memory already exceeds it."""
     B, H, Hkv, Nq, N, d = (shape[key] for key in ("B", "H", "Hkv", "Nq", "N", "d"))
     sizes = [(B, H, Nq, d), (B, Hkv, N, d), (B, Hkv, N, d), (B, H, Nq, d)]
     one_set = sum(2 * math.prod(size) for size in sizes)
@@ -85,7 +85,7 @@ def tensors_of(shape, copies_anyway):
 
 
 def timed(call, shape, budget):
-    """Seconds of each call, and the bytes that a call takes beside its results."""
+    """The time of each call in seconds, and the bytes that a call allocates in addition to its results."""
     for i in range(3):
         call(i)
     torch.cuda.synchronize()
@@ -101,7 +101,7 @@ def timed(call, shape, budget):
 
 
 def measure_function(attention, sets, shape, budget):
-    """Of attention(Q, K, V), or of its gradients."""
+    """Times attention(Q, K, V), or its gradients."""
     if shape["pass"] == "forward":
 
         @torch.no_grad()
@@ -123,18 +123,18 @@ def measure_function(attention, sets, shape, budget):
 
 def measure_backend(shape, backend, budget):
     if shape["mask"] not in ("none", "causal"):
-        raise NotSupported("scaled_dot_product_attention has no such mask but as a matrix")
+        raise NotSupported("scaled_dot_product_attention supports this mask only as a matrix")
     if shape["mask"] == "causal" and shape["Nq"] != shape["N"]:
-        raise NotSupported("PyTorch's causal mask begins at the first key, ours ends at the last")
+        raise NotSupported("PyTorch's causal mask is aligned to the first key, the book's to the last")
     options = {"is_causal": shape["mask"] == "causal", "enable_gqa": shape["H"] != shape["Hkv"]}
-    # Standard attention keeps S and P of every set.
+    # Standard attention stores S and P of every set.
     sets = tensors_of(shape, shape["pass"] == "backward" and backend == SDPBackend.MATH)
     with sdpa_kernel(backend):
         return measure_function(lambda Q, K, V: scaled_dot_product_attention(Q, K, V, **options), sets, shape, budget)
 
 
 def measure_flex(shape, _, budget):
-    """flex_attention as its documentation has it: compiled, with the mask as a block mask and changes of scores."""
+    """flex_attention as documented: compiled, with a block mask and a score_mod."""
     try:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     except ImportError:
@@ -145,50 +145,52 @@ def measure_flex(shape, _, budget):
     if kind == "documents":
         values["lengths"] = sizes
     diagonal, heads = shape["N"] - shape["Nq"], shape["H"]
-    sees, changes = [], []
+    allows, modifications = [], []
     if kind in ("causal", "documents"):
-        sees.append(lambda q, k: k <= q + diagonal)
+        allows.append(lambda q, k: k <= q + diagonal)
     elif kind == "prefix":
-        sees.append(lambda q, k: (k <= q + diagonal) | (k < int(sizes)))
+        allows.append(lambda q, k: (k <= q + diagonal) | (k < int(sizes)))
     elif kind != "none":
         left, right = map(int, sizes.split(","))
         if kind == "window":
-            sees.append(lambda q, k: (k - q - diagonal >= -left) & (k - q - diagonal <= right))
+            allows.append(lambda q, k: (k - q - diagonal >= -left) & (k - q - diagonal <= right))
         else:
-            sees.append(lambda q, k: (k <= q + diagonal) & ((q + diagonal - k) % right < left))
+            allows.append(lambda q, k: (k <= q + diagonal) & ((q + diagonal - k) % right < left))
     if "lengths" in values:
         lengths = torch.tensor([int(length) for length in values["lengths"].split(",")], device="cuda")
         document = torch.repeat_interleave(torch.arange(len(lengths), device="cuda"), lengths)
-        sees.append(lambda q, k: document[q] == document[k])
+        allows.append(lambda q, k: document[q] == document[k])
     if "softcap" in values:
         cap = float(values["softcap"])
-        changes.append(lambda score, h, q, k: cap * torch.tanh(score / cap))
+        modifications.append(lambda score, h, q, k: cap * torch.tanh(score / cap))
     if "alibi" in values:
-        changes.append(lambda score, h, q, k: score - torch.exp2(-8.0 * (h + 1) / heads) * (q + diagonal - k).abs())
+        modifications.append(
+            lambda score, h, q, k: score - torch.exp2(-8.0 * (h + 1) / heads) * (q + diagonal - k).abs()
+        )
 
     def mask(b, h, q, k):
-        seen = sees[0](q, k)
-        for also in sees[1:]:
-            seen = seen & also(q, k)
-        return seen
+        allowed = allows[0](q, k)
+        for also in allows[1:]:
+            allowed = allowed & also(q, k)
+        return allowed
 
-    def change(score, b, h, q, k):
-        for next_one in changes:
-            score = next_one(score, h, q, k)
+    def score_mod(score, b, h, q, k):
+        for modification in modifications:
+            score = modification(score, h, q, k)
         return score
 
     options = {"enable_gqa": shape["H"] != shape["Hkv"]}
-    if sees:
+    if allows:
         options["block_mask"] = create_block_mask(mask, None, None, shape["Nq"], shape["N"], device="cuda")
-    if changes:
-        options["score_mod"] = change
-    torch._dynamo.reset()  # of another shape it would make a kernel for any shape
+    if modifications:
+        options["score_mod"] = score_mod
+    torch._dynamo.reset()  # with a second shape it would compile a kernel for dynamic shapes
     compiled = torch.compile(flex_attention)
     return measure_function(lambda Q, K, V: compiled(Q, K, V, **options), tensors_of(shape, False), shape, budget)
 
 
 def measure_window(shape, _, budget):
-    """PyTorch's FlashAttention-2 with its window, which scaled_dot_product_attention has no word for."""
+    """PyTorch's FlashAttention-2 with a window, which scaled_dot_product_attention does not expose."""
     left, right = map(int, shape["mask"].removeprefix("window=").split(","))
     window = {"window_size_left": left, "window_size_right": right}
     lengths = (None, None, shape["Nq"], shape["N"])
@@ -211,9 +213,9 @@ def pointers(tensors):
 
 
 def numbers_of(shape):
-    """The arguments behind the tensors."""
+    """The arguments after the tensors."""
     if (shape["H"], shape["Nq"]) != (shape["Hkv"], shape["N"]) or shape["mask"] not in ("none", "causal"):
-        raise NotSupported("a library is given as many heads and rows of K and V as of Q, and no mask or the causal one")
+        raise NotSupported("a library supports only Hkv = H, Nk = Nq and no mask or the causal one")
     B, H, N, d = (shape[key] for key in "BHNd")
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     return B * H, N, N, d, int(shape["mask"] == "causal"), ctypes.c_float(1 / math.sqrt(d)), stream
@@ -235,7 +237,7 @@ def measure_forward(shape, library, budget):
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.no_grad():
         expected = scaled_dot_product_attention(*sets[0][:3], is_causal=shape["mask"] == "causal")
     difference = (O.float() - expected.float()).abs().max().item()
-    if not difference <= 4e-3:  # a unit in the last place of an O of size 4
+    if not difference <= 4e-3:  # one unit in the last place of an O of size 4
         raise RuntimeError(f"its O differs from PyTorch's by up to {difference:.3g}")
     return timed(call, shape, budget)
 
@@ -295,7 +297,7 @@ def main():
                 answer["seconds"], answer["extra_bytes"] = measure(shape, of, request["budget"])
             except torch.OutOfMemoryError as error:
                 answer["result"], answer["message"] = "out of memory", str(error).splitlines()[0]
-            except Exception as error:  # a compiler's errors too
+            except Exception as error:  # including a compiler's errors
                 refused = isinstance(error, NotSupported) or "No available kernel" in str(error)
                 answer["result"] = "not supported" if refused else "failed"
                 answer["message"] = str(error).splitlines()[0]

@@ -1,5 +1,5 @@
-// A large matrix product by cuBLAS: what the tensor cores of this device reach in practice. A worker of its own, the
-// only one that needs cuBLAS. Compiled by nvcc only.
+// A large matmul by cuBLAS: the speed that this device's tensor cores reach in practice. A separate worker, the only
+// one that needs cuBLAS. Compiled by nvcc only.
 #include <cublas_v2.h>
 
 #include <cstddef>

@@ -67,14 +67,14 @@ std::vector<std::string> profiler_command(const std::filesystem::path& log) {
 }
 
 std::map<std::string, double> profiled_metrics(const std::string& csv) {
-  // With --page raw: a line of names, a line of units, then a line for each kernel.
+  // With --page raw: a line of names, a line of units, then one line per kernel.
   std::istringstream lines(csv);
   std::vector<std::string> names;
   std::map<std::string, double> sums;
   bool units = false;
   double weights = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with('"')) continue;  // what the profiler says of itself
+    if (!line.starts_with('"')) continue;  // a message of the profiler
     const std::vector<std::string> cells = cells_of(line);
     if (names.empty()) {
       names = cells;
@@ -87,7 +87,7 @@ std::map<std::string, double> profiled_metrics(const std::string& csv) {
     }
     std::map<std::string, double> kernel;
     for (std::size_t i = 0; i < std::min(names.size(), cells.size()); ++i) {
-      // The raw page has the device's attributes and more beside what was asked for.
+      // The raw page also contains the device's attributes and other metrics.
       if (std::find(metrics().begin(), metrics().end(), names[i]) == metrics().end()) continue;
       std::string digits;
       for (const char c : cells[i]) {

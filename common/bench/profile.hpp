@@ -1,4 +1,4 @@
-// Nsight Compute: how it is started, and what it writes.
+// Starts Nsight Compute and reads its output.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,11 @@
 
 namespace workbook::bench {
 
-/// Program and arguments that a worker's executable is put behind. The metrics of the kernels between cudaProfilerStart
-/// and cudaProfilerStop go to `log` as CSV, in base units. The GPU's clocks are left as they are.
+/// Program and arguments that precede a worker's executable. The metrics of the kernels between cudaProfilerStart and
+/// cudaProfilerStop are written to `log` as CSV, in base units. The GPU's clocks are not changed.
 std::vector<std::string> profiler_command(const std::filesystem::path& log);
 
-/// The metrics in such a log, over all its kernels: sums (names that end in ".sum") added up, all others averaged with
+/// The metrics in such a log over all kernels: sums (names that end in ".sum") are added, all others are averaged with
 /// the kernels' times as weights. Empty if there are none.
 std::map<std::string, double> profiled_metrics(const std::string& csv);
 

@@ -33,9 +33,9 @@ double flops(const Shape& s) {
 }
 
 Times summary(std::vector<double> seconds) {
-  if (seconds.empty()) throw std::invalid_argument("summary of no times");
+  if (seconds.empty()) throw std::invalid_argument("summary of an empty list of times");
   std::sort(seconds.begin(), seconds.end());
-  // Between two neighbours by their distance, so that few runs have a spread too.
+  // Interpolates between adjacent values, so that few runs have a spread too.
   const auto at = [&](double share) {
     const double position = share * double(seconds.size() - 1);
     const auto below = std::size_t(position);
@@ -58,7 +58,8 @@ double parabola(const std::array<std::pair<double, double>, 3>& points, double x
 }
 
 std::optional<double> peak_flops(const std::string& gpu) {
-  // In TFLOP/s. The first that the name holds; PCIe cards and small ones before the large of the same family.
+  // In TFLOP/s. The first entry that the name contains is used; PCIe cards and smaller models precede the larger ones
+  // of a family.
   const std::vector<std::pair<std::string, double>> known{
       {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200", 989}, {"GH200", 989}, {"A100", 312}, {"A30", 165},
   };
@@ -127,7 +128,7 @@ std::optional<double> share(std::optional<double> part, std::optional<double> wh
   return part && whole && *whole > 0 ? std::optional(*part / *whole) : std::nullopt;
 }
 
-/// In the order of the columns of a CSV file.
+/// In the order of the CSV columns.
 nlohmann::ordered_json to_json(const Point& p, const Roofs& roofs) {
   const bool gpu = p.backend == Backend::cuda;
   std::optional<double> speed, tokens, bandwidth;
@@ -176,9 +177,9 @@ Point point_from(const json& j) {
   p.backend = worker::backend_of(j.at("backend").get<std::string>());
   p.element = j.at("element");
   const std::optional<Mask> mask = mask_of(j.at("mask").get<std::string>());
-  if (!mask) throw ResultsError(fmt::format("a point has the mask {}, which there is not", j.at("mask").dump()));
+  if (!mask) throw ResultsError(fmt::format("a point has the unknown mask {}", j.at("mask").dump()));
   p.shape = shape_of(j.at("pass"), *mask, j.at("B"), j.at("H"), j.at("N"), j.at("d"));
-  p.shape.shape.Hkv = j.value("Hkv", p.shape.H());  // absent in results from before there were shared heads
+  p.shape.shape.Hkv = j.value("Hkv", p.shape.H());  // absent in old results without shared heads
   p.shape.shape.Nq = j.value("Nq", p.shape.N());
   p.result = j.at("result");
   if (!j.at("message").is_null()) p.message = j.at("message");
@@ -219,7 +220,7 @@ Results from_json(const json& document) {
     for (const json& point : document.at("points")) results.points.push_back(point_from(point));
     results.skipped = document.at("skipped").get<std::vector<std::string>>();
   } catch (const json::exception& error) {
-    throw ResultsError(fmt::format("not what ./workbook bench writes: {}", error.what()));
+    throw ResultsError(fmt::format("not a result file of ./workbook bench: {}", error.what()));
   }
   return results;
 }

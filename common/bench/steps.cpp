@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using Texts = std::map<std::string, std::string>;  // a chapter's files
 
-/// Replaces the one place where `find` stands.
+/// Replaces the only occurrence of `find`.
 void take_back(Texts& texts, book::TomlTable edit) {
   const std::string file = edit.text("file"), find = edit.text("find"), replace = edit.any_text("replace");
   edit.reject_unknown();
@@ -22,9 +22,9 @@ void take_back(Texts& texts, book::TomlTable edit) {
   std::string& text = found->second;
   const std::size_t at = text.find(find);
   if (at == std::string::npos)
-    edit.fail_at("find", fmt::format("the text does not stand in {}, without the steps after this one", file));
+    edit.fail_at("find", fmt::format("the text does not occur in {}, without the steps after this one", file));
   if (text.find(find, at + 1) != std::string::npos)
-    edit.fail_at("find", fmt::format("the text stands more than once in {}", file));
+    edit.fail_at("find", fmt::format("the text occurs more than once in {}", file));
   text.replace(at, find.size(), replace);
 }
 
@@ -44,7 +44,7 @@ std::vector<Variant> load_variants(const book::Book& book, const book::Chapter& 
   Texts texts;
   for (const std::string& name : chapter.files) texts[name] = book::read_file(book.solution(chapter, name));
   variants.resize(steps.size());
-  std::size_t same_text = steps.size();  // the last variant with the text as it is now
+  std::size_t same_text = steps.size();  // the last variant with the current text
   for (std::size_t i = steps.size(); i-- > 0;) {
     book::TomlTable& step = steps[i];
     Variant& variant = variants[i];
@@ -61,14 +61,15 @@ std::vector<Variant> load_variants(const book::Book& book, const book::Chapter& 
     for (const auto& [name, text] : texts) book::write_if_changed(variant.folder / name, text);
     std::vector<book::TomlTable> edits = step.tables("without");
     step.reject_unknown();
-    if (!edits.empty() && i == 0) step.fail_at("without", "before the first step there is nothing to go back to");
+    if (!edits.empty() && i == 0) step.fail_at("without", "the first step has no earlier text to restore");
     if (edits.empty()) continue;
     for (book::TomlTable& edit : edits) take_back(texts, edit);
     same_text = i;
   }
   for (std::size_t i = 1; i < variants.size(); ++i) {
     const bool same = variants[i].folder == variants[i - 1].folder && variants[i].numbers == variants[i - 1].numbers;
-    if (same) steps[i].fail_at("title", "a step needs [[step.without]], what it replaced, or another [[step.number]]");
+    if (same)
+      steps[i].fail_at("title", "a step needs [[step.without]], the text that it replaced, or another [[step.number]]");
   }
   return variants;
 }

@@ -13,7 +13,7 @@ namespace {
 
 using book::bytes_text;
 
-/// Three digits that count, never as a power of ten: "0.00123", "56.2", "1840".
+/// Three significant digits, without an exponent from 0.001 on: "0.00123", "56.2", "1840".
 std::string three_digits(double value) {
   if (value >= 100) return fmt::format("{:.0f}", value);
   if (value >= 10) return fmt::format("{:.1f}", value);
@@ -27,7 +27,7 @@ std::string time_text(double seconds) {
                            : three_digits(seconds * 1e6) + " us";
 }
 
-/// Half the way from the 10th to the 90th percentile, relative to the median.
+/// Half the range from the 10th to the 90th percentile, relative to the median.
 std::string spread_text(const Times& times) {
   if (times.runs == 1) return "-";
   return fmt::format("{:.1f}%", 50 * (times.high - times.low) / times.median);
@@ -42,7 +42,7 @@ std::optional<double> bandwidth(const Point& p) {
   return *p.unique_bytes / p.times->median;
 }
 
-// Columns that are as wide as what is in them; the first `left` of them are aligned to the left.
+// Columns are as wide as their contents; the first `left` of them are left-aligned.
 std::string columns(const std::vector<std::vector<std::string>>& rows, std::size_t left) {
   std::vector<std::size_t> width;
   for (const auto& row : rows) {
@@ -73,7 +73,7 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-/// Names with a point on the GPU, good or not, that is no step.
+/// Names of the stages and peers with a point on the GPU, with or without a time.
 std::vector<std::string> all_names(const Results& results) {
   std::vector<std::string> names;
   for (const Point& p : results.points) {
@@ -100,12 +100,12 @@ std::string environment_section(const Results& results) {
   const auto command = results.environment.find("command");
   if (command != results.environment.end()) text += fmt::format("```sh\n{}\n```\n\n", command->second);
   text += markdown(rows);
-  if (!results.skipped.empty()) text += "\nLeft out:\n\n";
+  if (!results.skipped.empty()) text += "\nNot measured:\n\n";
   for (const std::string& reason : results.skipped) text += fmt::format("- {}\n", reason);
   return text;
 }
 
-/// A row for each name and a column for each N with what `cell` says of that point; empty if there is no point.
+/// One row per name and one column per N with `cell` of that point; empty if there is no point.
 std::string over_lengths(const Results& results, const std::string& title, const std::string& pass, const Mask& mask,
                          std::int64_t d, std::string (*cell)(const Point&)) {
   std::vector<std::vector<std::string>> rows{{title}};
@@ -142,12 +142,12 @@ std::string speed_section(const Results& results) {
 }
 
 std::vector<std::string> detail_header() {
-  return {"",       "time", "spread",  "TFLOP/s",  "of peak",     "of product",
+  return {"",       "time", "spread",  "TFLOP/s",  "of peak",     "of matmul",
           "of FA2", "GB/s", "of copy", "tokens/s", "extra memory"};
 }
 constexpr const char* kFA2 = "SDPA FlashAttention-2";
 
-/// Everything about one N.
+/// All figures for one N.
 std::string details_section(const Results& results) {
   const std::vector<std::int64_t> lengths = results.lengths();
   if (lengths.empty()) return "";
@@ -203,7 +203,7 @@ std::string goal_text(const book::Chapter& chapter, const book::Goal& goal) {
   return fmt::format("{}: {}, speed over that of {}", chapter.name(), pass_text(chapter.pass, goal.mask), goal.over);
 }
 
-/// The least of the speeds that a goal compares, and the N where it could be compared; none where nothing was timed.
+/// The smallest of the ratios that a goal compares, and the compared N; none if nothing was timed.
 struct Reached {
   std::optional<double> least;
   std::vector<std::int64_t> lengths;
@@ -239,7 +239,7 @@ std::string goals_section(const Results& results, const std::vector<book::Chapte
     }
   }
   if (rows.size() == 1) return "None of the compared stages and peers were timed in this run.\n";
-  return markdown(rows) + "\nWhere several N are given, the least of them counts.\n";
+  return markdown(rows) + "\nFor several N, the smallest value is shown.\n";
 }
 
 std::string profile_section(const Results& results) {
@@ -271,13 +271,13 @@ std::string figures_section(const std::vector<Figure>& figures, const std::strin
   return text.empty() ? "None.\n" : text;
 }
 
-/// Long lines of prose are left to the reader's screen; a section ends with one line end.
+/// Prose is not wrapped; a section ends with one newline.
 std::string trimmed(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   return text + '\n';
 }
 
-/// N, or Nq and N where they differ; B·H, and how many heads share one of K and V if several do.
+/// N, or Nq and N if they differ; B·H, and the number of query heads per K/V head if it is not 1.
 std::string length_text(const Shape& s) {
   return s.Nq() == s.N() ? fmt::format("{}", s.N()) : fmt::format("{} by {}", s.Nq(), s.N());
 }
@@ -288,10 +288,10 @@ std::string heads_text(const Shape& s) {
 }  // namespace
 
 std::string terminal_table(const Results& results) {
-  // What a CPU does is small beside a GPU's.
+  // Without a GPU, speeds are in GFLOP/s.
   const double unit = results.on_gpu() ? 1e12 : 1e9;
   std::vector<std::vector<std::string>> rows{{"stage", "on", "pass", "mask", "d", "N", "B*H", "time", "spread",
-                                              results.on_gpu() ? "TFLOP/s" : "GFLOP/s", "of peak", "of product", "GB/s",
+                                              results.on_gpu() ? "TFLOP/s" : "GFLOP/s", "of peak", "of matmul", "GB/s",
                                               "of copy", "tokens/s", "extra memory", "requested"}};
   std::string messages;
   for (const Point& p : results.points) {
@@ -345,11 +345,11 @@ std::string publish(const std::string& page, const std::string& page_name,
       const std::string shown = marker.substr(0, marker.find('\n'));
       if (at == std::string::npos) throw ResultsError(fmt::format("{}: the line {} is missing", page_name, shown));
       if (text.find(marker, at + 1) != std::string::npos)
-        throw ResultsError(fmt::format("{}: the line {} stands twice", page_name, shown));
+        throw ResultsError(fmt::format("{}: the line {} occurs twice", page_name, shown));
       return at;
     };
     const std::size_t from = only(begin) + begin.size(), to = only(end);
-    if (to < from) throw ResultsError(fmt::format("{}: {} stands before its BEGIN", page_name, end));
+    if (to < from) throw ResultsError(fmt::format("{}: {} precedes its BEGIN", page_name, end));
     text.replace(from, to - from, section);
   }
   return text;

@@ -1,5 +1,5 @@
-// The tables of a benchmark: for a terminal, and as Markdown for notes/results.md; and putting them between the markers
-// of that page.
+// The tables of a benchmark, for a terminal and as Markdown for notes/results.md, and their insertion between the
+// markers of that page.
 #pragma once
 
 #include <map>
@@ -12,17 +12,17 @@
 
 namespace workbook::bench {
 
-/// Every point, one a line, with what each column means below.
+/// Every point, one per line.
 std::string terminal_table(const Results& results);
 
 /// The sections of notes/results.md by the names of their markers: "environment", "goals", "speed", "details",
-/// "memory", "profile", "figures". Goals are those that the chapters set. `figure_folder`: where the figures lie, seen
-/// from the page.
+/// "memory", "profile", "figures". The chapters define the goals. `figure_folder`: the folder of the figures, relative
+/// to the page.
 std::map<std::string, std::string> page_sections(const Results& results, const std::vector<book::Chapter>& chapters,
                                                  const std::vector<Figure>& figures, const std::string& figure_folder);
 
-/// The page with what stands between the lines <!-- BEGIN name --> and <!-- END name --> replaced by each section.
-/// ResultsError naming `page_name` and the marker if one is missing, there twice, or not closed.
+/// The page with the text between the lines <!-- BEGIN name --> and <!-- END name --> replaced by each section.
+/// ResultsError names `page_name` and the marker if a marker is missing, occurs twice or is not closed.
 std::string publish(const std::string& page, const std::string& page_name,
                     const std::map<std::string, std::string>& sections);
 

@@ -30,8 +30,8 @@ std::string as_name(std::string id) {
   return id;
 }
 
-/// Every name that stands behind "define" or "undef" in a text, whatever those are part of: more than its macros, none
-/// of them left out.
+/// Every name that follows "define" or "undef" in a text, in any context. A superset of the macros that the text
+/// defines.
 std::set<std::string> macros_in(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) {
@@ -48,22 +48,23 @@ std::set<std::string> macros_in(const std::vector<std::string>& lines) {
   return names;
 }
 
-/// A text that begins and ends in the reader's file, between what guards it.
+/// The guards around a part of the reader's file.
 struct Guard {
-  std::string before, after, seen;  ///< seen: a macro that is defined behind it
+  std::string before, after, seen;  ///< seen: a macro that is defined after it
 };
 
 std::string guarded(const std::vector<std::string>& lines, int first_line, const std::string& name,
                     const Guard& guard) {
   return guard.before + line_directive(first_line, name) + join_lines(lines) +
-         "\n" +  // so that a backslash at the end joins this line
+         "\n" +  // a backslash at the end then continues this line only
          guard.after + "#define " + guard.seen + "\n";
 }
 
-/// At the file's end: whether the compiler has seen what stands behind each text.
-std::string ask_for(const std::string& seen, const std::string& what) {
-  return fmt::format("#ifndef {}\n#error {}: a comment, a text or an #if that begins in it has no end in it\n#endif\n",
-                     seen, what);
+/// A check at the file's end that the compiler has reached the code after a part.
+std::string require_seen(const std::string& seen, const std::string& what) {
+  return fmt::format(
+      "#ifndef {}\n#error {}: a comment, a string literal or an #if that begins there does not end there\n#endif\n",
+      seen, what);
 }
 
 Guard guard_of(const Region& region, std::string_view token) {
@@ -79,9 +80,9 @@ Guard guard_of(const Region& region, std::string_view token) {
   return guard;
 }
 
-constexpr std::size_t kLongest = 20000;  ///< lines of a file in which additions are looked for
+constexpr std::size_t kLongest = 20000;  ///< maximum number of lines of a file in which additions are searched
 
-/// Which lines of `b` each line of `a` is, in the longest sequence that both have; -1: none.
+/// For each line of `a` the index of the matching line of `b` in the longest common subsequence; -1: none.
 std::vector<int> common_lines(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   std::vector<std::vector<std::uint16_t>> length(a.size() + 1, std::vector<std::uint16_t>(b.size() + 1, 0));
   for (std::size_t i = a.size(); i-- > 0;)
@@ -117,13 +118,14 @@ std::string with_bodies(const MarkedFile& base, const MarkedFile& reader, const 
   for (const Region& hole : base.regions) {
     if (std::ranges::find(ids, hole.id) == ids.end()) continue;
     const Region* piece = reader.find(hole.id);
-    if (piece == nullptr) throw MarkerError(reader.name, 1, "there is no region " + hole.id + ": its markers are gone");
+    if (piece == nullptr)
+      throw MarkerError(reader.name, 1, "there is no region " + hole.id + ": its markers are missing");
     write_to(hole.begin_line);
     const Guard guard = guard_of(*piece, token);
     text += guarded(piece->body, piece->begin_line + 1, reader.name, guard);
     text += line_directive(hole.end_line, base.name);
     written = std::size_t(hole.end_line) - 1;
-    end += ask_for(guard.seen, "exercise " + hole.id);
+    end += require_seen(guard.seen, "exercise " + hole.id);
   }
   for (const std::string& id : ids)
     if (base.find(id) == nullptr) throw MarkerError(base.name, 1, "there is no region " + id);
@@ -139,12 +141,12 @@ Additions additions_of(const MarkedFile& reader, const MarkedFile& given) {
   for (const OutsideLine& line : mine) a.push_back(trimmed(std::string(line.text)));
   for (const OutsideLine& line : theirs) b.push_back(trimmed(std::string(line.text)));
   const std::vector<int> found = common_lines(a, b);
-  std::size_t next = 0;  // of the given lines
+  std::size_t next = 0;  // index of the next given line
   for (std::size_t i = 0; i <= a.size();) {
     std::size_t end = i;
     while (end < a.size() && found[end] < 0) ++end;
     const std::size_t until = end < a.size() ? std::size_t(found[end]) : b.size();
-    // Lines from i to end stand where those from next to until were given.
+    // Lines [i, end) replace the given lines [next, until).
     const bool changed = std::any_of(b.begin() + std::ptrdiff_t(next), b.begin() + std::ptrdiff_t(until),
                                      [](const std::string& line) { return !line.empty(); });
     if (changed && additions.changed_line == 0)
@@ -177,12 +179,12 @@ std::string with_additions(const MarkedFile& given, const Additions& additions, 
     while (block < additions.blocks.size() && additions.blocks[block].after == passed &&
            (is_outside || line > given.lines.size())) {
       const Additions::Block& own = additions.blocks[block];
-      // A file's own: several that have additions may be included in one source.
-      const std::string name = fmt::format("stands_between_functions_{}_{}_{}", worker::hash(given.name), block, token);
+      // The hash makes names unique per file, since one source may include several files with additions.
+      const std::string name = fmt::format("lines_between_functions_{}_{}_{}", worker::hash(given.name), block, token);
       const Guard guard{fmt::format("namespace {}_begin {{}}\n", name), fmt::format("namespace {}_end {{}}\n", name),
                         name + "_seen"};
       text += guarded(own.lines, own.line, reader.name, guard) + line_directive(int(line), given.name);
-      end += ask_for(guard.seen, fmt::format("what was added at line {}", own.line));
+      end += require_seen(guard.seen, fmt::format("the lines added at line {}", own.line));
       ++block;
     }
     passed += is_outside;

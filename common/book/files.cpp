@@ -28,7 +28,7 @@ std::string reason_of(int error) {
   return std::system_category().message(error);
 }
 
-/// A file being written, closed and deleted again unless it got its final name.
+/// A file that is being written. The destructor closes it and deletes it unless it has got its final name.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& target) : target_(target) {
@@ -55,10 +55,10 @@ class TemporaryFile {
 
   void rename_to_target() {
     struct stat old;
-    if (::stat(target_.c_str(), &old) == 0) ::fchmod(descriptor_, old.st_mode & 07777);  // keeps an executable bit
+    if (::stat(target_.c_str(), &old) == 0) ::fchmod(descriptor_, old.st_mode & 07777);  // keeps the file mode
     const int closed = ::close(descriptor_);
     descriptor_ = -1;
-    if (closed != 0) fail("write", target_, reason_of(errno));  // a full disk may show only now
+    if (closed != 0) fail("write", target_, reason_of(errno));  // close may be the first call that reports a full disk
     if (::rename(path_.c_str(), target_.c_str()) != 0) fail("write", target_, reason_of(errno));
     path_.clear();
   }
@@ -82,8 +82,8 @@ std::string read_file(const fs::path& path) {
 
 void write_file(const fs::path& path, std::string_view text) {
   std::error_code error;
-  const fs::path target = fs::is_symlink(path, error) ? fs::weakly_canonical(path) : path;  // the link stays a link
-  error.clear();  // nothing there yet is no error
+  const fs::path target = fs::is_symlink(path, error) ? fs::weakly_canonical(path) : path;  // keeps the symbolic link
+  error.clear();  // a missing file is not an error
   if (target.has_parent_path()) fs::create_directories(target.parent_path(), error);
   if (error) fail("write", target, error.message());
   TemporaryFile file(target);

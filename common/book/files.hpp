@@ -12,8 +12,8 @@ namespace workbook::book {
 
 /// The file's bytes. std::runtime_error naming the path if it cannot be read.
 std::string read_file(const std::filesystem::path& path);
-/// Writes to a temporary file beside `path`, then renames; makes the parent folders. std::runtime_error on failure,
-/// leaving what was there.
+/// Writes to a temporary file beside `path`, then renames it. Creates the parent folders. std::runtime_error on
+/// failure, which leaves an existing file unchanged.
 void write_file(const std::filesystem::path& path, std::string_view text);
 /// write_file, unless the file already holds `text` (keeps its time stamp, so that nothing is rebuilt).
 bool write_if_changed(const std::filesystem::path& path, std::string_view text);

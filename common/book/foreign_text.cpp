@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// One code point of `text` at `at`: its length in bytes, 0 if the bytes there are no UTF-8 (overlong forms and
-/// surrogates are none).
+/// One code point of `text` at `at`: its length in bytes, 0 if the bytes there are not valid UTF-8. Overlong forms and
+/// surrogates are invalid.
 std::size_t decode(std::string_view text, std::size_t at, std::uint32_t& code) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);
@@ -33,7 +33,7 @@ std::size_t decode(std::string_view text, std::size_t at, std::uint32_t& code) {
   return code < least[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF) ? 0 : length;
 }
 
-/// Where a terminal escape that begins at `at` ends.
+/// The end of a terminal escape that begins at `at`.
 std::size_t end_of_escape(std::string_view text, std::size_t at) {
   std::size_t i = at + 1;
   if (i >= text.size()) return i;
@@ -58,10 +58,10 @@ std::size_t end_of_escape(std::string_view text, std::size_t at) {
 bool is_allowed(std::uint32_t code) {
   if (code == '\n' || code == '\t') return true;
   if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;
-  return (code & 0xFFFE) != 0xFFFE;  // U+FFFE, U+FFFF and their like are no characters
+  return (code & 0xFFFE) != 0xFFFE;  // U+FFFE, U+FFFF and similar code points are noncharacters
 }
 
-/// Spaces of special widths, marks without width, and what changes the direction of a line.
+/// Spaces of special widths, zero-width marks, and characters that change the direction of a line.
 bool is_format(std::uint32_t code) {
   return (code >= 0x2000 && code <= 0x206F) || code == 0xFEFF || code == 0xAD || code == 0x61C;
 }

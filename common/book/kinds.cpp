@@ -25,7 +25,7 @@ Kinds load_kinds(const Book& book) {
       const auto chapter = std::ranges::find(book.chapters, std::atoi(part.c_str()), &Chapter::number);
       if (chapter == book.chapters.end()) continue;  // this book does not have the chapter
       if (chapter->find(part) == nullptr && Kinds::part(*chapter, "") != part)
-        entry.fail_at("parts", fmt::format("there is no \"{}\"", part));
+        entry.fail_at("parts", fmt::format("there is no part \"{}\"", part));
       if (!kinds.apart.emplace(part, why).second) entry.fail_at("parts", fmt::format("\"{}\" is named twice", part));
     }
     entry.reject_unknown();

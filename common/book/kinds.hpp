@@ -1,5 +1,5 @@
-// Kinds of input (common/attention/inputs.hpp, and what a problem's scale and mask make it), and which parts of the
-// chapters take them: tests/kinds.toml.
+// Kinds of input (common/attention/inputs.hpp, and kinds that follow from scale and mask), and the parts of chapters
+// that are exempt from them: tests/kinds.toml.
 #pragma once
 
 #include <map>
@@ -11,13 +11,13 @@
 namespace workbook::book {
 
 struct Kinds {
-  std::vector<std::string> all, with_mask;   ///< with_mask: those that a stage without a mask does not take
-  std::map<std::string, std::string> apart;  ///< an exercise, or "1 as a whole" -> why it takes none
+  std::vector<std::string> all, with_mask;   ///< with_mask: kinds that require a mask
+  std::map<std::string, std::string> apart;  ///< an exercise, or "1 as a whole" -> why it is exempt
 
-  /// What is called so of a part of a chapter: an exercise, or the chapter as a whole.
+  /// The name of a part of a chapter: an exercise, or the chapter as a whole.
   static std::string part(const Chapter& chapter, const std::string& exercise);
 };
-/// ManifestError with FILE:LINE for a missing or unknown key, a kind or a part twice, a part that there is not.
+/// ManifestError with FILE:LINE for a missing or unknown key, a repeated kind or part, or a part that does not exist.
 Kinds load_kinds(const Book& book);
 
 }  // namespace workbook::book

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// "chapters/01_name/chapter.toml", whatever the book's folder is.
+/// "chapters/01_name/chapter.toml", independent of the book's folder.
 std::string display_name(const fs::path& manifest) {
   const fs::path folder = fs::absolute(manifest).lexically_normal().parent_path();
   return (folder.parent_path().filename() / folder.filename() / manifest.filename()).generic_string();
@@ -28,7 +28,7 @@ bool is_slug(std::string_view text) {
   });
 }
 
-/// "sm_90a": an architecture that stands for one GPU and its like alone.
+/// "sm_90a": an architecture for one GPU family only.
 bool is_one_gpu(std::string_view text) {
   if (!text.starts_with("sm_") || text.size() < 6 || text[3] == '0') return false;
   const std::string_view number = text.substr(3, text.size() - 4);
@@ -55,7 +55,8 @@ std::string read_id(TomlTable& table, const Chapter& chapter) {
   const std::string number = id.starts_with(prefix) ? id.substr(prefix.size()) : "";
   const bool digits = std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (number.empty() || !digits || number[0] == '0') {
-    table.fail_at("id", fmt::format("exercise id \"{}\" is not of this chapter: {}1, {}2, ...", id, prefix, prefix));
+    table.fail_at("id", fmt::format("exercise id \"{}\" is not an id of this chapter; allowed: {}1, {}2, ...", id,
+                                    prefix, prefix));
   }
   return id;
 }
@@ -77,7 +78,7 @@ Exercise read_exercise(TomlTable table, const Chapter& chapter) {
       table.fail_at("id", fmt::format("exercise {} is given twice, first on line {}", other.id, other.line));
     }
     if (other.slug == exercise.slug) {
-      table.fail_at("slug", fmt::format("slug \"{}\" is exercise {}'s already", other.slug, other.id));
+      table.fail_at("slug", fmt::format("slug \"{}\" is already used by exercise {}", other.slug, other.id));
     }
   }
   if (exercise.hints.size() < 2 || exercise.hints.size() > 3) {
@@ -92,7 +93,7 @@ Mask read_mask(const TomlTable& table, std::string_view key, const std::string& 
   if (mask) return *mask;
   std::vector<std::string_view> names;
   for (const NamedMask& each : mask_parts()) names.push_back(each.name);
-  table.fail_at(key, fmt::format("\"{}\" is no mask; allowed: {}", name, fmt::join(names, ", ")));
+  table.fail_at(key, fmt::format("\"{}\" is not a mask; allowed: {}", name, fmt::join(names, ", ")));
 }
 
 Goal read_goal(TomlTable table) {
@@ -105,18 +106,18 @@ Goal read_goal(TomlTable table) {
   goal.must = table.positive("must");
   goal.hoped = table.positive("hoped");
   if (goal.over == Goal::kUnmasked && goal.mask == Mask::none)
-    table.fail_at("over", "over = \"unmasked\" needs a mask: it is the same stage without it");
+    table.fail_at("over", "over = \"unmasked\" needs a mask: the goal compares the stage with itself without the mask");
   table.reject_unknown();
   return goal;
 }
 
-/// The files are looked for where the truth is: in solutions/ if the chapter has a folder there, else in chapters/.
+/// Checks that the files exist: in solutions/ if the chapter has a folder there, otherwise in chapters/.
 void check_files(const fs::path& root, const Chapter& chapter, const TomlTable& table) {
   const fs::path solutions = fs::path("solutions") / chapter.name();
   const fs::path folder = fs::is_directory(root / solutions) ? solutions : fs::path("chapters") / chapter.name();
   for (const std::string& file : chapter.files) {
     if (fs::is_regular_file(root / folder / file)) continue;
-    table.fail_at("files", fmt::format("{} is not there", (folder / file).generic_string()));
+    table.fail_at("files", fmt::format("{} does not exist", (folder / file).generic_string()));
   }
 }
 
@@ -155,9 +156,9 @@ Element Chapter::element_on(Backend backend) const {
   return backend != Backend::cpu && element == float32 ? float16 : element;
 }
 
-bool Chapter::takes(Element asked, Backend backend) const {
-  const bool has_more = backend != Backend::cpu && std::ranges::count(more_elements, asked) > 0;
-  return runs_on(backend) && (element_on(backend) == asked || has_more);
+bool Chapter::takes(Element requested, Backend backend) const {
+  const bool has_more = backend != Backend::cpu && std::ranges::count(more_elements, requested) > 0;
+  return runs_on(backend) && (element_on(backend) == requested || has_more);
 }
 
 fs::path Book::solution(const Chapter& chapter, const std::string& file) const {
@@ -223,18 +224,18 @@ Chapter load_chapter(const fs::path& manifest) {
     for (const std::string& more : table.texts("more_elements", {"float16", "bfloat16"}))
       chapter.more_elements.push_back(element_named(more).value());
   if (std::ranges::count(chapter.more_elements, chapter.element) > 0)
-    table.fail_at("more_elements", fmt::format("\"{}\" is its element already", name(chapter.element)));
+    table.fail_at("more_elements", fmt::format("\"{}\" is already its element", name(chapter.element)));
   chapter.pass = table.choice("pass", {"forward", "backward"});
   if (table.has("more_passes")) chapter.more_passes = table.texts("more_passes", {"forward", "backward"});
   if (std::ranges::count(chapter.more_passes, chapter.pass) > 0)
-    table.fail_at("more_passes", fmt::format("\"{}\" is its pass already", chapter.pass));
+    table.fail_at("more_passes", fmt::format("\"{}\" is already its pass", chapter.pass));
   for (const std::string& mask : table.texts("masks")) chapter.masks.push_back(read_mask(table, "masks", mask));
   if (table.has("architecture")) {
     chapter.architecture = table.text("architecture");
     if (!is_one_gpu(chapter.architecture))
-      table.fail_at("architecture", fmt::format("\"{}\" is none that stands for one GPU alone; allowed are such as "
-                                                "\"sm_90a\"",
-                                                chapter.architecture));
+      table.fail_at(
+          "architecture",
+          fmt::format("\"{}\" is not an architecture for one GPU; allowed: such as \"sm_90a\"", chapter.architecture));
   }
   for (const std::string& backend : table.texts("backends", worker::backend_names()))
     chapter.backends.push_back(worker::backend_of(backend));
@@ -289,7 +290,7 @@ Book load_book(const fs::path& root) {
   for (const Chapter& chapter : book.chapters) {
     const auto [other, is_new] = names.emplace(chapter.number, chapter.name());
     if (is_new) continue;
-    throw ManifestError(fmt::format("chapters/{}/chapter.toml:1: number {} is that of chapters/{} already",
+    throw ManifestError(fmt::format("chapters/{}/chapter.toml:1: number {} is already used by chapters/{}",
                                     chapter.name(), chapter.number, other->second));
   }
   return book;

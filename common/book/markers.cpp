@@ -42,13 +42,13 @@ bool is_id(std::string_view text) {
 
 enum class Kind { none, todo, stub, begin, end };
 
-/// What one line is: a marker with what is meant as its id, or none.
+/// The kind of a line: a marker with its intended id, or none.
 struct Marker {
   Kind kind = Kind::none;
-  std::string id;    ///< as written; may be no id
+  std::string id;    ///< as written; may be invalid
   std::string text;  ///< after TODO(id) or STUB:
 
-  /// Says that an id was meant: "// END 4.4", not "// END loop".
+  /// Whether an id was intended: "// END 4.4", not "// END loop".
   bool numbered() const { return !id.empty() && is_digit(id[0]); }
 };
 
@@ -104,7 +104,7 @@ std::string_view indent_of(std::string_view line) {
   return line.substr(0, line.find_first_not_of(white_space));
 }
 
-/// Reads a file's markers line by line; strict, each step says what it expects.
+/// Parses a file's markers line by line. Strict: errors say what was expected.
 class Parser {
  public:
   explicit Parser(MarkedFile& file) : file_(file) {}
@@ -150,7 +150,7 @@ class Parser {
            region_.begin_line);
     }
     if (marker.id != region_.id) {
-      fail(line_, "END {} where END {} is due (BEGIN on line {})", marker.id, region_.id, region_.begin_line);
+      fail(line_, "END {} instead of END {} (BEGIN on line {})", marker.id, region_.id, region_.begin_line);
     }
     region_.end_line = line_;
     file_.regions.push_back(std::move(region_));
@@ -209,7 +209,7 @@ class Parser {
   void begin(const Marker& marker, std::string_view text) {
     check_id(marker);
     if (state_ != State::todo) fail(line_, "BEGIN {0} without its TODO({0}) line", marker.id);
-    if (marker.id != region_.id) fail(line_, "BEGIN {} where BEGIN {} is due", marker.id, region_.id);
+    if (marker.id != region_.id) fail(line_, "BEGIN {} instead of BEGIN {}", marker.id, region_.id);
     region_.begin_line = line_;
     region_.indent = indent_of(text);
     state_ = State::body;
@@ -251,7 +251,7 @@ class CodeReader {
     return found == std::string::npos ? text_.size() : found + what.size();
   }
 
-  /// The word that the code read so far ends in.
+  /// The last word of the code read so far.
   std::string_view last_word() const {
     std::size_t start = code_.size();
     while (start > 0 && (is_word(code_[start - 1]) || code_[start - 1] == '\'')) --start;
@@ -265,7 +265,7 @@ class CodeReader {
 
   bool is_digit_separator() const { return !last_word().empty() && is_digit(last_word()[0]); }
 
-  /// Of what is left out the line ends stay.
+  /// Skips text but keeps its line ends.
   void skip_to(std::size_t end) {
     for (; at_ < end; ++at_) {
       if (text_[at_] == '\n') code_ += '\n';
@@ -298,7 +298,7 @@ class CodeReader {
 
 const Region& must_find(const MarkedFile& file, std::string_view id) {
   if (const Region* region = file.find(id)) return *region;
-  throw MarkerError(file.name, 1, fmt::format("there is no region {}: its markers are gone", id));
+  throw MarkerError(file.name, 1, fmt::format("there is no region {}: its markers are missing", id));
 }
 
 void append_lines(std::string& text, const std::vector<std::string>& lines, std::size_t from, std::size_t to) {
@@ -337,7 +337,7 @@ MarkedFile parse_marked(std::string name, std::string_view text) {
 MarkedFile parse_reader(std::string name, std::string_view text) {
   MarkedFile file = split(std::move(name), text);
   std::optional<Region> open;
-  int todo_line = 0;  // of the last TODO line since the last region
+  int todo_line = 0;  // line of the last TODO since the last region
   std::string todo_id;
   std::set<std::string> begun, repeated;
   for (int number = 1; number <= static_cast<int>(file.lines.size()); ++number) {
@@ -382,7 +382,7 @@ std::vector<std::string> stub_body(const Region& region) {
 
 std::string make_stub(const MarkedFile& solution) {
   std::string text;
-  std::size_t done = 0;  // lines already copied or left out
+  std::size_t done = 0;  // lines already copied or skipped
   for (const Region& region : solution.regions) {
     append_lines(text, solution.lines, done, region.todo_line);
     for (int i = region.todo_line; i < region.begin_line; ++i) {
@@ -392,8 +392,8 @@ std::string make_stub(const MarkedFile& solution) {
     stub.body = stub_body(region);
     if (!is_open(stub)) {
       throw MarkerError(solution.name, region.todo_line,
-                        fmt::format("the STUB lines of {0} need WORKBOOK_TODO({0}) or WORKBOOK_MEND({0}), or the open "
-                                    "exercise would count as solved",
+                        fmt::format("the STUB lines of {0} need WORKBOOK_TODO({0}) or WORKBOOK_MEND({0}); otherwise "
+                                    "the open exercise would count as solved",
                                     region.id));
     }
     text += join_lines(stub.body);

@@ -30,10 +30,10 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
   mutant.id = table.text("id");
   mutant.exercise = mutant.id.substr(0, mutant.id.find('-'));
   if (table.has("exercise") && table.text("exercise") != mutant.exercise)
-    table.fail_at("exercise", "the id says which exercise it is");
+    table.fail_at("exercise", "the id already contains the exercise; leave this key out");
   mutant.title = table.text("title");
   mutant.find = table.text("find");
-  mutant.replace = table.any_text("replace");  // empty: the text is left out
+  mutant.replace = table.any_text("replace");  // empty: the text is deleted
   mutant.test = table.text("test");
   if (!chapter.whole_tests.empty()) mutant.whole = chapter.whole_tests.front();
   if (table.has("whole")) mutant.whole = table.choice("whole", chapter.whole_tests);
@@ -42,8 +42,8 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
   if (table.has("death")) mutant.death = table.choice("death", {"failed", "crashed", "timed out"});
   table.reject_unknown();
   if (mutant.exercise == kGivenCode && !contains(chapter.whole_tests, mutant.test)) {
-    table.fail_at("test",
-                  fmt::format("given code is tested by the whole chapter's tests: \"{}\" is none", mutant.test));
+    table.fail_at("test", fmt::format("given code is tested by the whole chapter's tests; \"{}\" is not one of them",
+                                      mutant.test));
   }
   const bool known = mutant.exercise == kGivenCode || chapter.find(mutant.exercise) != nullptr;
   if (!known || mutant.id.size() <= mutant.exercise.size() + 1) {
@@ -55,21 +55,21 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
   }
   const Exercise* exercise = chapter.find(mutant.exercise);
   if (!mutant.property.empty() && (exercise == nullptr || !contains(exercise->tests, mutant.test))) {
-    table.fail_at("property", fmt::format("\"{}\" counts only where a test of exercise {} itself kills the mutant",
+    table.fail_at("property", fmt::format("\"{}\" is allowed only if a test of exercise {} itself kills the mutant",
                                           mutant.property, mutant.exercise));
   }
-  if (mutant.find == mutant.replace) table.fail_at("replace", "find and replace are the same: nothing is mutated");
+  if (mutant.find == mutant.replace) table.fail_at("replace", "find and replace are equal: the mutant changes nothing");
   return mutant;
 }
 
-/// How often `part` begins in `text`, overlaps counted.
+/// The number of occurrences of `part` in `text`, including overlapping ones.
 std::size_t occurrences(const std::string& text, const std::string& part) {
   std::size_t count = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
 }
 
-/// The file's text with every byte of its regions' bodies replaced by 0: what is found in it is given code.
+/// The file's text with every byte of its regions' bodies replaced by 0, so that a search finds only given code.
 std::string given_code(const MarkedFile& file, std::string text) {
   int line = 1;
   for (char& c : text) {

@@ -17,7 +17,7 @@ bool in_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-/// Names, with their members ("blockIdx.x"), numbers and signs; no directives. `source`: from code_of().
+/// Names with their members ("blockIdx.x"), numbers and operators, without directives. `source`: from code_of().
 std::vector<Token> tokens_of(std::string_view source) {
   std::vector<Token> tokens;
   int line = 1;
@@ -85,7 +85,7 @@ class Reader {
       ++at_;
     }
   }
-  /// "const auto& [Nq, Nk] = sizes": what these names are is not said here.
+  /// "const auto& [Nq, Nk] = sizes": the types of these names are unknown.
   void forget_types() {
     std::size_t i = at_ + 1;
     while (text(i) == "&" || text(i) == "&&") ++i;
@@ -104,8 +104,8 @@ class Reader {
            !kKeywords.contains(text(i)) && (!kNarrow.contains(text(i)) || text(i + 1) == "(");
   }
 
-  /// A declaration's names: "std::int64_t Nq, Nk", "int head = blockIdx.x / tiles, rows". A narrow one is as large as
-  /// what it is given.
+  /// A declaration's names: "std::int64_t Nq, Nk", "int head = blockIdx.x / tiles, rows". A 32-bit variable is large if
+  /// its initialiser is.
   void declare() {
     const bool wide = kWide.contains(text(at_));
     std::size_t i = at_ + 1;
@@ -142,7 +142,7 @@ class Reader {
     std::string text;
   };
 
-  /// A name, a number, a call or a parenthesis, with what is indexed behind it.
+  /// A name, a number, a call or a parenthesised expression, with the indices after it.
   Factor factor() {
     Factor result;
     const bool call = is_name_at(at_), narrowed = kNarrow.contains(text(at_));  // int(N)
@@ -162,15 +162,16 @@ class Reader {
       for (; at_ < tokens_.size(); ++at_) {
         depth += (text(at_) == open) - (text(at_) == close);
         index += (text(at_) == "[") - (text(at_) == "]");
-        if (open == "(" && !bounded && index == 0) note(result, at_);  // an index says nothing of the element
+        if (open == "(" && !bounded && index == 0)
+          note(result, at_);  // an index does not determine the size of the element
         if (at_ > from || call) result.text += text(at_);
         if (depth == 0) break;
       }
-      // What was too wide for an int is as large in it as that may be.
+      // A 64-bit value that is converted to int may be large.
       for (std::size_t i = from; narrowed && i < at_; ++i) result.large = result.large || wide_.contains(text(i));
       inner_.emplace_back(from + 1, at_);
       ++at_;
-      if (open == "[") result = {true, false, false, result.text};  // an element of an array is no shape
+      if (open == "[") result = {true, false, false, result.text};  // an array element is not a shape number
     }
     if (narrowed) result.wide = false;
     return result;
@@ -186,7 +187,7 @@ class Reader {
     const int line = tokens_[at_].line;
     const std::size_t inner_before = inner_.size();
     const bool condition = at_ > 0 && kKeywords.contains(text(at_ - 1)) && text(at_ - 1) != "return";
-    // What is taken away from a number of 32 bits is no more than that, as in row - heads * (row / heads).
+    // A subtrahend of a 32-bit integer is not larger than that integer, as in row - heads * (row / heads).
     const bool subtracted = at_ > 1 && text(at_ - 1) == "-" && narrow_.contains(text(at_ - 2));
     Factor left = factor();
     while (!condition && (text(at_) == "*" || text(at_) == "/" || text(at_) == "%") && begins_factor(at_ + 1)) {
@@ -199,7 +200,7 @@ class Reader {
       left = {left.wide || right.wide, sign == "%" ? right.large : left.large || (sign == "*" && right.large),
               left.number && right.number, both};
     }
-    // What stands in parentheses is a product of its own.
+    // The contents of parentheses are separate expressions.
     const std::size_t end = at_;
     const std::vector<std::pair<std::size_t, std::size_t>> inner(inner_.begin() + std::ptrdiff_t(inner_before),
                                                                  inner_.end());
@@ -213,7 +214,7 @@ class Reader {
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
   std::set<std::string> wide_, narrow_, large_;
-  std::vector<std::pair<std::size_t, std::size_t>> inner_;  ///< parentheses that are still to be read
+  std::vector<std::pair<std::size_t, std::size_t>> inner_;  ///< parentheses that have not been read yet
   std::vector<NarrowProduct> found_;
 };
 

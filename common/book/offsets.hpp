@@ -1,7 +1,7 @@
-// Products of shape numbers that a kernel computes in 32 bits: right in every test, and wrong from 2^31 elements on,
-// for which a simulator has no memory. Found in the text: a chain of factors is computed from left to right, and
-// becomes a 64-bit one with the first factor that is. Knows the names of the book's kernels, and no types but those
-// declared in the text; what it does not know is taken for small.
+// Finds multiplications of shape numbers that a kernel computes in 32 bits. They are right in every test and overflow
+// from 2^31 elements on, for which the simulator lacks the memory. The search works on the text: a chain of factors is
+// evaluated from left to right and becomes 64 bits wide with the first 64-bit factor. It uses the names of the book's
+// kernels and the types declared in the text; unknown names count as small.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct NarrowProduct {
   std::string text;  ///< "blockIdx.x * blockDim.x"
 };
 
-/// In the order of the lines; empty if there are none.
+/// The multiplications in the order of lines.
 std::vector<NarrowProduct> narrow_products(std::string_view source);
 
 }  // namespace workbook::book

@@ -21,7 +21,7 @@ std::vector<std::string> words_of(const std::string& text) {
       word.clear();
       begun = false;
     } else if (std::isspace(static_cast<unsigned char>(c))) {
-      if (!word.ends_with(' ')) word += ' ';  // a text that goes on in the next line, which is indented
+      if (!word.ends_with(' ')) word += ' ';  // a text that continues on the next, indented line
     } else {
       word += c;
       begun = true;

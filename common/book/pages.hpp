@@ -1,4 +1,4 @@
-// What a page in Markdown shows beside its prose: commands of the book.
+// The commands of the book that a Markdown page shows.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@ namespace workbook::book {
 
 /// A call of ./workbook that a page shows.
 struct ShownCommand {
-  int line = 0;                    ///< where it begins, from 1
-  std::vector<std::string> words;  ///< without "./workbook", quotes taken off
-  /// It has a word that the reader is to replace: VERB, N, or one with "…" or "*".
+  int line = 0;                    ///< its first line, from 1
+  std::vector<std::string> words;  ///< without "./workbook" and quotes
+  /// Whether it contains a placeholder for the reader to replace: VERB, N, or a word with "…" or "*".
   bool has_placeholder() const;
 };
-/// Those between backquotes, also over the end of a line, and those at the beginning of a line of a code block, up to a
-/// remark there.
+/// The commands between backquotes, which may span lines, and those at the beginning of a line of a code block, up to a
+/// comment.
 std::vector<ShownCommand> commands_in(const std::string& page);
 
 }  // namespace workbook::book

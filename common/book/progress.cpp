@@ -35,8 +35,8 @@ void write_cache(const fs::path& path, const Json& json) {
   write_file(path, json.dump(2) + "\n");
 }
 
-/// What lies beside the tests and changes none of their results: wrong solutions, and what wrong answers are called.
-bool is_no_test(const fs::path& file) {
+/// Files beside the tests that do not affect their results: wrong solutions, and the names of mistakes.
+bool is_not_a_test(const fs::path& file) {
   return file.stem() == "mutants" || file.stem() == "mistakes";
 }
 
@@ -44,8 +44,8 @@ bool is_no_test(const fs::path& file) {
 std::string test_sources(const Book& book, const Chapter& chapter) {
   const fs::path folder = book.root / "tests" / chapter.name();
   std::vector<fs::path> files = files_below(folder);
-  // Not an editor's swap files either.
-  std::erase_if(files, [](const fs::path& file) { return file.filename().string()[0] == '.' || is_no_test(file); });
+  // Hidden files, such as an editor's swap files, are excluded.
+  std::erase_if(files, [](const fs::path& file) { return file.filename().string()[0] == '.' || is_not_a_test(file); });
   std::sort(files.begin(), files.end());
   std::string text;
   for (const fs::path& file : files) {
@@ -71,7 +71,7 @@ Found find_region(const std::vector<MarkedFile>& files, std::string_view id) {
   return {};
 }
 
-/// Says that the line is one of the exercise's markers; 4.12's are not 4.1's.
+/// Whether the line is one of the exercise's markers. Those of 4.12 are not markers of 4.1.
 bool is_marker_of(std::string_view line, std::string_view id) {
   for (const std::string& marker :
        {fmt::format("// TODO({})", id), fmt::format("// BEGIN {}", id), fmt::format("// END {}", id)}) {
@@ -83,7 +83,8 @@ bool is_marker_of(std::string_view line, std::string_view id) {
   return false;
 }
 
-/// Where a lost exercise was: the first line that is left of its markers, else the file that has it in the solution.
+/// The location of a lost exercise: the first remaining marker line, otherwise the file that contains it in the
+/// solution.
 ExerciseProgress lost(const Book& book, const Chapter& chapter, const std::vector<MarkedFile>& files,
                       const std::string& id) {
   for (const MarkedFile& file : files) {
@@ -137,7 +138,7 @@ std::map<std::string, ExerciseProgress> load_progress(const Book& book) {
 }
 
 void save_progress(const Book& book, const std::map<std::string, bool>& results) {
-  for (const auto& [id, passed] : results) book.exercise(id);  // throws if there is none
+  for (const auto& [id, passed] : results) book.exercise(id);  // throws if the exercise does not exist
   Json cache = read_cache(progress_path(book));
   for (const Chapter& chapter : book.chapters) {
     const std::vector<MarkedFile> files = read_reader(book, chapter);
@@ -160,7 +161,7 @@ int hints_seen(const Book& book, const std::string& id) {
 }
 
 void remember_hint(const Book& book, const std::string& id, int seen) {
-  book.exercise(id);  // throws if there is none
+  book.exercise(id);  // throws if the exercise does not exist
   Json cache = read_cache(hints_path(book));
   cache[id] = seen;
   write_cache(hints_path(book), cache);

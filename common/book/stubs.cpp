@@ -17,14 +17,14 @@ std::string relative_to_root(const Book& book, const fs::path& path) {
   return path.lexically_relative(book.root).generic_string();
 }
 
-/// A file's hash, whatever its line ends.
+/// A file's hash, independent of its line ends.
 std::string fingerprint(std::string_view text) {
   return hash(join_lines(parse_reader("", text).lines));
 }
 
 // ---- chapters/generated.txt ---------------------------------------------------------------------------------------
 
-/// Path -> hashes of its stub. One each, but for a file that git left in conflict: then both sides are older stubs.
+/// Path -> hashes of its stub. One hash per file, except after a git conflict: then both sides are older stubs.
 using Generated = std::map<std::string, std::set<std::string>>;
 
 fs::path generated_path(const Book& book) {
@@ -51,7 +51,7 @@ void write_generated(const Book& book, const Generated& generated) {
   write_if_changed(generated_path(book), text);
 }
 
-/// Forgets files that no chapter lists any more.
+/// Removes files that no chapter lists any more.
 void drop_unlisted(const Book& book, Generated& generated) {
   std::set<std::string> listed;
   for (const Chapter& chapter : book.chapters) {
@@ -62,7 +62,7 @@ void drop_unlisted(const Book& book, Generated& generated) {
 
 // ---- comparing ----------------------------------------------------------------------------------------------------
 
-/// The text that the solution gives; a given file is copied as it is.
+/// The stub of a solution file; a file without regions is copied unchanged.
 std::string stub_text(const Book& book, const Chapter& chapter, const MarkedFile& solution, const std::string& file) {
   return solution.regions.empty() ? read_file(book.solution(chapter, file)) : make_stub(solution);
 }
@@ -86,7 +86,7 @@ void compare(StubFile& file, const std::string& name, const Generated& generated
   } else {
     file.state = StubState::drifted;
   }
-  // A stub that changed within a region only is still an older stub, and nobody's work.
+  // A stub that changed only within a region is still an older stub, not a reader's work.
   const auto known = generated.find(name);
   if (known != generated.end() && known->second.contains(fingerprint(text))) file.state = StubState::outdated;
 }
@@ -99,14 +99,14 @@ const Chapter& chapter_of(const Book& book, const Exercise& exercise) {
   return *chapter;
 }
 
-/// Where an exercise's region lies in the solution.
-struct RegionPlace {
+/// The location of an exercise's region in the solution.
+struct RegionLocation {
   std::size_t file = 0;  ///< index in chapter.files
   MarkedFile solution;
   const Region& region(const std::string& id) const { return *solution.find(id); }
 };
 
-RegionPlace find_region(const Book& book, const Chapter& chapter, const std::string& id) {
+RegionLocation find_region(const Book& book, const Chapter& chapter, const std::string& id) {
   std::vector<MarkedFile> files = read_solution(book, chapter);
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (files[i].find(id)) return {i, std::move(files[i])};
@@ -114,7 +114,7 @@ RegionPlace find_region(const Book& book, const Chapter& chapter, const std::str
   throw ManifestError(fmt::format("exercise {} has no region", id));  // read_solution has checked that
 }
 
-/// A release's stub of the file that holds exercise `id`; no name if there is none.
+/// A release's stub of the file that contains exercise `id`. The name is empty if there is none.
 struct Pristine {
   std::string file;  ///< relative to the chapter's folder
   MarkedFile stub;
@@ -129,10 +129,10 @@ Pristine find_pristine(const Book& book, const Chapter& chapter, const std::stri
   return {};
 }
 
-/// Says what is wrong with the markers of exercise `id`, and where.
+/// Throws a message about the damaged markers of exercise `id`.
 [[noreturn]] void fail_lost(const std::string& id, const MarkedFile& reader, int expected_line) {
   const int last_line = static_cast<int>(reader.lines.size());
-  std::string problem = fmt::format("{}:{}: the markers of exercise {} are gone", reader.name,
+  std::string problem = fmt::format("{}:{}: the markers of exercise {} are missing", reader.name,
                                     std::clamp(expected_line, 1, std::max(1, last_line)), id);
   try {
     parse_marked(reader.name, join_lines(reader.lines));
@@ -140,14 +140,14 @@ Pristine find_pristine(const Book& book, const Chapter& chapter, const std::stri
     problem = error.what();
   }
   throw ManifestError(
-      fmt::format("{}; nothing was changed. `./workbook reset --file {}` puts the whole file back", problem, id));
+      fmt::format("{}; nothing was changed. `./workbook reset --file {}` restores the whole file", problem, id));
 }
 
 }  // namespace
 
 std::vector<MarkedFile> read_solution(const Book& book, const Chapter& chapter) {
   std::vector<MarkedFile> files;
-  std::map<std::string, std::string> places;  // exercise id -> FILE:LINE
+  std::map<std::string, std::string> locations;  // exercise id -> FILE:LINE
   for (const std::string& file : chapter.files) {
     const fs::path path = book.solution(chapter, file);
     const MarkedFile& marked = files.emplace_back(parse_marked(relative_to_root(book, path), read_file(path)));
@@ -156,7 +156,7 @@ std::vector<MarkedFile> read_solution(const Book& book, const Chapter& chapter) 
         throw MarkerError(marked.name, region.todo_line,
                           fmt::format("exercise {} is not in chapters/{}/chapter.toml", region.id, chapter.name()));
       }
-      const auto [first, is_new] = places.emplace(region.id, fmt::format("{}:{}", marked.name, region.todo_line));
+      const auto [first, is_new] = locations.emplace(region.id, fmt::format("{}:{}", marked.name, region.todo_line));
       if (!is_new) {
         throw MarkerError(marked.name, region.todo_line,
                           fmt::format("region {} is given twice, first in {}", region.id, first->second));
@@ -164,7 +164,7 @@ std::vector<MarkedFile> read_solution(const Book& book, const Chapter& chapter) 
     }
   }
   for (const Exercise& exercise : chapter.exercises) {
-    if (places.contains(exercise.id)) continue;
+    if (locations.contains(exercise.id)) continue;
     throw ManifestError(fmt::format("chapters/{0}/chapter.toml:{1}: exercise {2} has no region in solutions/{0}",
                                     chapter.name(), exercise.line, exercise.id));
   }
@@ -214,7 +214,7 @@ StubsWritten write_stubs(const Book& book, bool force) {
       write_file(file.path, file.stub);
       result.written.push_back(file.path);
     }
-    // After each file, so that an interruption leaves no stub that would later pass for a reader's work.
+    // Saved after each file. Otherwise an interruption could leave a stub that later looks like a reader's work.
     generated[relative_to_root(book, file.path)] = {fingerprint(file.stub)};
     write_generated(book, generated);
   }
@@ -230,10 +230,10 @@ fs::path reset_exercise(const Book& book, const std::string& id) {
   std::size_t expected_file = 0;
   int expected_line = 1;
   if (book.has_solutions(chapter)) {
-    const RegionPlace place = find_region(book, chapter, id);
-    stub.stub_lines = place.region(id).stub_lines;
-    expected_file = place.file;
-    expected_line = place.region(id).begin_line;
+    const RegionLocation location = find_region(book, chapter, id);
+    stub.stub_lines = location.region(id).stub_lines;
+    expected_file = location.file;
+    expected_line = location.region(id).begin_line;
   }
   const Pristine pristine = book.has_solutions(chapter) ? Pristine{} : find_pristine(book, chapter, id);
   for (std::size_t i = 0; i < readers.size(); ++i) {
@@ -258,16 +258,15 @@ fs::path reset_file(const Book& book, const std::string& id) {
       write_file(path, read_file(book.root / kPristine / chapter.name() / pristine.file));
       return backup;
     }
-    throw ManifestError(
-        fmt::format("solutions/{} is not there, so the file of exercise {} cannot be put back; take it "
-                    "from the original again",
-                    chapter.name(), id));
+    throw ManifestError(fmt::format(
+        "solutions/{} does not exist, so the file of exercise {} cannot be restored; copy it from the original",
+        chapter.name(), id));
   }
-  const RegionPlace place = find_region(book, chapter, id);
-  const std::string& file = chapter.files[place.file];
+  const RegionLocation location = find_region(book, chapter, id);
+  const std::string& file = chapter.files[location.file];
   const fs::path path = book.reader(chapter, file);
   fs::path backup = fs::exists(path) ? back_up(book.root, path) : fs::path();
-  write_file(path, make_stub(place.solution));
+  write_file(path, make_stub(location.solution));
   return backup;
 }
 

@@ -1,4 +1,4 @@
-// Small changes to texts that several parts need, and sizes as text.
+// Small text functions that several parts need, and sizes as text.
 #pragma once
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ inline std::string indented(std::string_view text, std::string_view by) {
   return result;
 }
 
-/// With &, <, >, " and ' written as entities of XML, which HTML has too.
+/// The text with &, <, >, " and ' replaced by entities of XML and HTML.
 inline std::string xml_escaped(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

@@ -1,5 +1,5 @@
-// One table of a TOML file, read strictly: a missing, mistyped or unknown key is an error with FILE:LINE. Used by the
-// readers of chapter.toml and of the mutants only, since toml++ is slow to compile.
+// One table of a TOML file, read strictly: a missing, mistyped or unknown key is an error with FILE:LINE. Included in
+// few files, since toml++ is slow to compile.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 
 namespace workbook::book {
 
-/// A view of a table that remembers which keys were asked for. The table must live longer.
+/// A view of a table that records which keys were read. The table must outlive it.
 class TomlTable {
  public:
   /// `what` names the table in messages: "exercise".
@@ -29,7 +29,7 @@ class TomlTable {
   [[noreturn]] void fail(int line, std::string_view message) const {
     throw ManifestError(fmt::format("{}:{}: {}", file_, line, message));
   }
-  /// Fails at the key's line, or at the table's if the key is not there.
+  /// Fails at the key's line, or at the table's if the key is missing.
   [[noreturn]] void fail_at(std::string_view key, std::string_view message) const {
     const toml::node* node = table_->get(key);
     fail(node ? line_of(*node) : line(), message);
@@ -57,21 +57,21 @@ class TomlTable {
     return static_cast<int>(number);
   }
 
-  /// A number above 0, with a point or without.
+  /// A positive number, integer or floating-point.
   double positive(std::string_view key) {
     const std::optional<double> number = node(key).value<double>();
     if (!number || !(*number > 0)) fail_at(key, fmt::format("{} must be a number above 0", key));
     return *number;
   }
 
-  /// One of the strings allowed.
+  /// One of the allowed strings.
   std::string choice(std::string_view key, const std::vector<std::string>& allowed) {
     const std::string chosen = text(key);
     check_choice(line_of(*table_->get(key)), key, chosen, allowed);
     return chosen;
   }
 
-  /// An array of at least one string, none empty, none twice.
+  /// A non-empty array of distinct, non-empty strings.
   std::vector<std::string> texts(std::string_view key, const std::vector<std::string>& allowed = {}) {
     const toml::array* array = node(key).as_array();
     if (!array) fail_at(key, fmt::format("{} must be an array of strings", key));
@@ -89,7 +89,7 @@ class TomlTable {
     return texts;
   }
 
-  /// The tables of [[key]]; none if the key is not there.
+  /// The tables of [[key]]; none if the key is missing.
   std::vector<TomlTable> tables(std::string_view key) {
     known_.emplace(key);
     std::vector<TomlTable> tables;
@@ -104,7 +104,7 @@ class TomlTable {
     return tables;
   }
 
-  /// To be called when everything has been asked for: a typo must not pass as a key that nobody reads.
+  /// Call this after all keys have been read. It reports keys that were not read, such as typos.
   void reject_unknown() const {
     for (auto&& [key, value] : *table_) {
       if (known_.contains(key.str())) continue;
@@ -138,7 +138,7 @@ class TomlTable {
     for (const std::string& choice : allowed) {
       if (chosen == choice) return;
     }
-    fail(line, fmt::format("{}: \"{}\" is none of {}", key, chosen, fmt::join(allowed, ", ")));
+    fail(line, fmt::format("{}: \"{}\" is not one of {}", key, chosen, fmt::join(allowed, ", ")));
   }
 
   const toml::table* table_;

@@ -1,4 +1,4 @@
-// bench: what each stage takes, on the GPU where there is one, beside the device's own limits and, if asked, PyTorch.
+// bench: times each stage, on the GPU if there is one, next to the device's limits and, on request, PyTorch.
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -24,20 +24,20 @@ using bench::Point;
 using bench::Results;
 using nlohmann::json;
 
-/// A folder that can be written to, made if only its last part is missing. Before anything is measured.
+/// Returns a writable folder, created if only its last component is missing. Called before anything is measured.
 fs::path writable_folder(const fs::path& folder) {
   const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
   std::error_code error;
   if (fs::exists(folder) && !fs::is_directory(folder)) {
-    fail_input("--out {}: that is no folder; allowed: a folder for the results", folder.string());
+    fail_input("--out {}: that is not a folder; allowed: a folder for the results", folder.string());
   }
   if (!fs::is_directory(folder) && !fs::is_directory(parent)) {
-    fail_input("--out {}: the folder {} does not exist; allowed: a folder, or a new one within one that exists",
+    fail_input("--out {}: the folder {} does not exist; allowed: a folder, or a new folder in an existing one",
                folder.string(), parent.string());
   }
   fs::create_directory(folder, error);
   if (!fs::is_directory(folder) || ::access(folder.c_str(), W_OK | X_OK) != 0) {
-    fail_input("--out {}: the folder cannot be written to", folder.string());
+    fail_input("--out {}: the folder is not writable", folder.string());
   }
   return folder;
 }
@@ -58,7 +58,7 @@ Results read_results(const std::string& path) {
   }
 }
 
-/// Draws each figure in `folder`: its facts, NAME.json, and NAME.svg.
+/// Writes each figure to `folder`: its data, NAME.json, and the drawing, NAME.svg.
 void draw_figures(const Session& session, const std::vector<bench::Figure>& figures, const fs::path& folder) {
   nlohmann::ordered_json facts = nlohmann::ordered_json::array();
   for (const bench::Figure& figure : figures) facts.push_back(bench::facts(figure));
@@ -69,7 +69,7 @@ void draw_figures(const Session& session, const std::vector<bench::Figure>& figu
   }
 }
 
-/// Puts tables and figures into notes/results.md and notes/figures/.
+/// Writes the tables to notes/results.md and the figures to notes/figures/.
 void publish_page(const Session& session, const Results& results, const std::vector<bench::Figure>& figures) {
   const fs::path page = session.book.root / "notes" / "results.md", folder = session.book.root / "notes" / "figures";
   const std::string text = bench::publish(book::read_file(page), session.shown(page),
@@ -79,18 +79,19 @@ void publish_page(const Session& session, const Results& results, const std::vec
   book::write_file(page, text);
 }
 
-/// Absolute paths, so that the loader searches nowhere else.
+/// Makes the paths absolute, so that the loader searches nowhere else.
 std::vector<std::string> library_files(const BenchOptions& options) {
-  if (!options.libraries.empty() && !options.peers) fail_input("--library is a peer: name --peers too");
+  if (!options.libraries.empty() && !options.peers)
+    fail_input("--library: a library is timed as a peer; allowed: together with --peers");
   std::vector<std::string> files;
   for (const std::string& library : options.libraries) {
-    if (!fs::is_regular_file(library)) fail_input("--library {}: there is no such file", library);
+    if (!fs::is_regular_file(library)) fail_input("--library {}: no such file", library);
     files.push_back(fs::absolute(library).lexically_normal().string());
   }
   return files;
 }
 
-/// The options with what their words say. InputError for what no stage could be asked for.
+/// Parses the options' words. InputError for a request that no stage can serve.
 BenchOptions looked_at(BenchOptions given) {
   given.libraries = library_files(given);
   for (const std::string& word : given.element_words) given.elements.push_back(element_named(word).value());
@@ -99,7 +100,7 @@ BenchOptions looked_at(BenchOptions given) {
   if (!given.mask.empty()) given.masks = {mask_of(given.mask).value()};
   if (given.masks.size() == 1 && given.masks[0].dropped > 0) {
     fail_input(
-        "--mask {}: the last rows are checked as a problem of their own, in which other pairs would be dropped; "
+        "--mask {}: bench checks the last rows as a separate problem, in which dropout would drop other pairs; "
         "allowed: masks without dropout",
         given.mask);
   }
@@ -107,7 +108,7 @@ BenchOptions looked_at(BenchOptions given) {
     if (packed.lengths.empty()) continue;
     const std::int64_t N = std::accumulate(packed.lengths.begin(), packed.lengths.end(), std::int64_t(0));
     if (!given.lengths.empty() && given.lengths != std::vector{N})
-      fail_input("--n {}: the sequences of --mask have {} rows together; allowed: {}, or no --n",
+      fail_input("--n {}: the sequences of --mask have {} rows in total; allowed: {}, or no --n",
                  fmt::join(given.lengths, ","), N, N);
     given.lengths = {N};
   }
@@ -121,33 +122,34 @@ int bench(const Session& session, const BenchOptions& given) {
   const std::string not_drawn = pictures::why_not_drawn();
   if (options.publish && !not_drawn.empty()) {
     throw EnvironmentError(
-        fmt::format("--publish: the page has plots, and {}; or take the results.json elsewhere: ./workbook bench "
-                    "--from results.json --publish",
+        fmt::format("--publish: the page needs plots, and {}; or copy results.json to another machine: ./workbook "
+                    "bench --from results.json --publish",
                     not_drawn));
   }
   if (options.publish && !options.libraries.empty()) {
-    fail_input("--publish, --library {}: the page holds what anyone can measure again; allowed: one of them",
-               options.libraries.front());
+    fail_input(
+        "--publish, --library {}: the page contains only measurements that anyone can repeat; allowed: one of the two",
+        options.libraries.front());
   }
   if (options.publish &&
       !(options.elements.empty() && options.numbers.empty() && options.group == 1 && options.queries == 0)) {
     fail_input(
-        "--publish, --element, --set, --group, --queries: the page shows each chapter as it is by itself; "
-        "allowed: --publish alone");
+        "--publish, --element, --set, --group, --queries: the page shows each chapter with its defaults; allowed: "
+        "--publish alone");
   }
   if (options.publish && !fs::exists(session.book.root / "notes" / "results.md")) {
-    fail_input("--publish: there is no notes/results.md to put the results into");
+    fail_input("--publish: the file notes/results.md, which would receive the results, does not exist");
   }
   if (options.from.empty())
-    bench::wanted_chapters(session, options);  // an unknown one is said before anything is written
-  // Made before anything is measured; only our own default may be made together with what it lies in.
+    bench::wanted_chapters(session, options);  // refuses an unknown chapter before anything is written
+  // Created before anything is measured. Parent folders are created only for the default.
   const fs::path default_folder = session.toolchain.build_folder / "bench";
   if (options.out.empty()) fs::create_directories(default_folder);
   const fs::path folder = writable_folder(options.out.empty() ? default_folder : fs::path(options.out));
 
   const Results results = options.from.empty() ? bench::measure(session, options) : read_results(options.from);
   if (options.publish && !results.on_gpu()) {
-    fail_input("--publish: {} no times of a GPU; allowed: results of a run on one",
+    fail_input("--publish: {} no GPU times; allowed: results of a run on a GPU",
                options.from.empty() ? "this run has" : options.from + " holds");
   }
   const std::vector<bench::Figure> figures = bench::figures(results);
@@ -160,9 +162,9 @@ int bench(const Session& session, const BenchOptions& given) {
   }
   std::string no_plots;
   if (figures.empty()) {
-    no_plots = "no plots: they show times of a GPU";
+    no_plots = "no plots: they need GPU times";
   } else if (!not_drawn.empty()) {
-    no_plots = fmt::format("no plots: {}. Or draw them elsewhere: ./workbook bench --from {}", not_drawn,
+    no_plots = fmt::format("no plots: {}. Or draw them on another machine: ./workbook bench --from {}", not_drawn,
                            session.shown(folder / "results.json"));
   } else {
     draw_figures(session, figures, folder);
@@ -178,17 +180,18 @@ int bench(const Session& session, const BenchOptions& given) {
     if (!no_plots.empty()) fmt::print(stderr, "{}\n", no_plots);
   } else {
     fmt::print("{}", bench::terminal_table(results));
-    if (!results.skipped.empty()) fmt::print("\nnot done:\n");
+    if (!results.skipped.empty()) fmt::print("\nnot measured:\n");
     for (const std::string& what : results.skipped) fmt::print("  {}\n", what);
     if (!no_plots.empty()) fmt::print("\n{}\n", no_plots);
     fmt::print("\nwritten:\n");
     for (const std::string& file : written) fmt::print("  {}\n", file);
     fmt::print(
-        "\ntime: the median; spread: half of what lies between the 10th and the 90th percentile. Operations are "
-        "credited\n"
-        "as 4*B*H*N*N*d, visible pairs only, and 2.5 times that in a backward pass. of product: of a large matrix\n"
-        "product in the same run. GB/s: what the kernels must move at least, and its share of a copy. requested: what\n"
-        "they ask of device memory before any cache, counted by the simulator, whose own time says nothing.\n");
+        "\ntime: the median; spread: half the range from the 10th to the 90th percentile. FLOPs are credited as\n"
+        "4*B*H*N*N*d, unmasked pairs only, and 2.5 times that in a backward pass. of matmul: of the speed of a large\n"
+        "matmul in the same run. GB/s: the least traffic of the kernels over their time, and its share of a copy's "
+        "speed.\n"
+        "requested: bytes that the kernels request before any cache, counted by the simulator (its time is "
+        "meaningless).\n");
   }
   const bool bad = std::any_of(results.points.begin(), results.points.end(), [](const Point& p) {
     return p.kind == "stage" && !p.ok() && p.result != "out of memory" && p.result != "not timed" &&

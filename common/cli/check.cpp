@@ -1,4 +1,4 @@
-// check: the gate. What must hold of the book before a change lands; how it is found out is common/gates'.
+// check: runs the gates, which must pass before a change lands. common/gates implements them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,12 +17,12 @@ std::string detail(const GateResult& result) {
   return result.skipped() ? "skipped: " + result.findings.skip_reason : result.findings.detail;
 }
 
-/// Where a gate's results came from; empty where it keeps none.
+/// How many of a gate's results were cached; empty if the gate caches none.
 std::string kept(const GateResult& result) {
   const gates::Findings& findings = result.findings;
   if (findings.trees == 0) return "";
-  const std::string again = findings.again == 0 ? "" : fmt::format(", {} built again", findings.again);
-  return fmt::format("({} of {} results kept{}) ", findings.kept, findings.trees, again);
+  const std::string again = findings.again == 0 ? "" : fmt::format(", {} rebuilt", findings.again);
+  return fmt::format("({} of {} results cached{}) ", findings.kept, findings.trees, again);
 }
 
 void print_gate(const Session& session, const GateResult& result) {

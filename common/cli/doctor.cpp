@@ -1,4 +1,4 @@
-// doctor: what was found on this machine, what is missing, and what therefore cannot run.
+// doctor: lists the tools found on this machine, the tools missing, and what cannot run without them.
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ namespace workbook::cli {
 namespace {
 
 struct Finding {
-  std::string name, found;  ///< found is empty if it is missing
+  std::string name, found;  ///< `found` is empty if the tool is missing
   std::string without;      ///< what cannot run without it
 };
 
@@ -26,12 +26,12 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// What `program --version` says in the first line that holds a digit (and is no date), or nothing if it is not here.
+/// The first line of `program --version` that has a digit and is not a date; empty if the program is missing.
 std::string version(const std::string& program, const std::string& flag = "--version") {
   if (worker::find_program(program).empty()) return "";
   std::istringstream lines(worker::run_command({program, flag}).output);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("Copyright") || line.starts_with("Built on")) continue;  // nvcc's come first
+    if (line.starts_with("Copyright") || line.starts_with("Built on")) continue;  // nvcc prints these first
     if (line.find_first_of("0123456789") != std::string::npos) return line;
   }
   return "found";
@@ -49,23 +49,24 @@ constexpr const char* kLibarchive = "found";
 constexpr const char* kLibarchive = "";
 #endif
 
-/// What the simulator can do here; empty if something is missing.
+/// What the simulator does on this machine; empty if something is missing.
 std::string simulator(const Session& session) {
   if (!session.toolchain.can_build(Backend::sim) || !session.toolchain.counts) return "";
-  return "runs kernels, counts their accesses and looks for races";
+  return "runs kernels, counts their accesses and detects races";
 }
 
-/// How submissions can be kept from this machine; proved when `grade` runs.
+/// How submissions can be isolated from this machine. `grade` verifies the isolation when it runs.
 std::string isolation(const Session& session) {
   worker::build_targets(session.toolchain, {"workbook_isolate"});
   const std::filesystem::path program = session.toolchain.build_folder / "bin" / "workbook_isolate";
   if (!std::filesystem::exists(program)) return "";  // built without libseccomp
   const bool view = worker::run_command({program.string(), "view"}).exit_code == 0;
   if (::geteuid() != 0 && !view) return "";
-  return fmt::format("libseccomp{}{}", ::geteuid() == 0 ? ", another user" : "", view ? ", a root of its own" : "");
+  return fmt::format("libseccomp{}{}", ::geteuid() == 0 ? ", a separate user" : "",
+                     view ? ", a separate root directory" : "");
 }
 
-/// The class of the GPU that is here; nothing without one, or if it is none of the classes.
+/// The class of this machine's GPU; nothing without a GPU, or if it belongs to no class.
 std::optional<simt::GpuClass> class_of_device() {
   if (worker::find_program("nvidia-smi").empty()) return std::nullopt;
   const auto result = worker::run_command({"nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"});
@@ -75,7 +76,7 @@ std::optional<simt::GpuClass> class_of_device() {
   return std::nullopt;
 }
 
-/// One line for each chapter, pass, element and d.
+/// One line per chapter, pass, element type and d.
 nlohmann::json kernels_json(const Session& session, const simt::GpuClass& gpu) {
   std::vector<const book::Chapter*> chapters;
   for (const book::Chapter& chapter : session.book.chapters) chapters.push_back(&chapter);
@@ -86,10 +87,10 @@ nlohmann::json kernels_json(const Session& session, const simt::GpuClass& gpu) {
     for (const auto& [name, size] : kernel.sizes)
       tiles += fmt::format("{}{} = {}", tiles.empty() ? "" : ", ", name, size);
     if (kernel.compute > gpu.compute || (kernel.compute_only && kernel.compute != gpu.compute))
-      text = fmt::format("does not run: it needs compute capability {}.{}{}", kernel.compute / 10, kernel.compute % 10,
-                         kernel.compute_only ? " and no other" : "");
+      text = fmt::format("does not run: needs compute capability {}.{}{}", kernel.compute / 10, kernel.compute % 10,
+                         kernel.compute_only ? " exactly" : "");
     else if (kernel.sizes.empty())
-      text = "does not run: none of its tiles fits a block's shared memory";
+      text = "does not run: none of its tile sizes fits in a thread block's shared memory";
     else
       text = judge::occupancy_text(gpu, kernel.threads, kernel.shared_bytes);
     lines.push_back({{"chapter", kernel.chapter->name()},
@@ -105,9 +106,8 @@ nlohmann::json kernels_json(const Session& session, const simt::GpuClass& gpu) {
 }
 
 void print_kernels(const nlohmann::json& kernels, const simt::GpuClass& gpu) {
-  fmt::print(
-      "\nWhat the limits of a multiprocessor of {} allow of each chapter's kernel (registers may allow fewer):\n",
-      gpu.title);
+  fmt::print("\nThread blocks of each chapter's kernels that fit on an SM of {} (registers may allow fewer):\n",
+             gpu.title);
   std::string before;
   for (const auto& kernel : kernels) {
     const std::string stage =
@@ -120,10 +120,10 @@ void print_kernels(const nlohmann::json& kernels, const simt::GpuClass& gpu) {
   }
 }
 
-/// The browser that the pages' tests open them in (notes/site/test.mjs), whatever its name here.
+/// The browser in which notes/site/test.mjs opens the pages, under any of its names.
 std::string chromium() {
   for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
-    // Its version takes a start of the browser, in which some say other things first.
+    // Asking for the version starts the browser, and some browsers print other lines first.
     if (const auto program = worker::find_program(name); !program.empty()) return std::string(program);
   }
   return "";
@@ -151,30 +151,30 @@ int doctor(const Session& session, const DoctorOptions& options) {
   };
   const std::vector<Finding> optional{
       {"gdb", version("gdb"), "test --debug (set WORKBOOK_DEBUGGER to use another debugger)"},
-      {"clang-format", version("clang-format"), "check's gate \"format\" (it wants version 14)"},
+      {"clang-format", version("clang-format"), "check's gate \"format\" (needs version 14)"},
       {"clang++ 16 or newer", version(worker::find_clang("clang++").string()), "check --full with the second compiler"},
       {"clang-tidy 16 or newer", version(worker::find_clang("clang-tidy").string()),
        "check --full's gate \"clang-tidy\""},
-      {"libarchive", kLibarchive, "grade and release with archives: folders only (package libarchive-dev)"},
-      {"isolation", isolation(session), "grade, but for --unsafe: submissions run with all of your rights"},
+      {"libarchive", kLibarchive, "archives in grade and release; folders still work (package libarchive-dev)"},
+      {"isolation", isolation(session), "grade, except with --unsafe, which runs submissions with all of your rights"},
       {"xmllint", version("xmllint"), "the check of JUnit XML against its schema"},
-      {"gnuplot", version("gnuplot"), "plots, of a class's points among others"},
-      {"Node", version("node"), "site, the book as web pages, and pictures: what draws them (18 or newer)"},
-      {"npm", version("npm"), "site: what the pages are made with, installed once"},
+      {"gnuplot", version("gnuplot"), "plots, for example of a class's points"},
+      {"Node", version("node"), "site (the book as web pages) and pictures (18 or newer)"},
+      {"npm", version("npm"), "site, which installs its packages with it"},
       {"Chromium", chromium(), "the tests of the pages in a browser"},
-      {"git", version("git"), "nothing of the book; you will want it for your own work"},
+      {"git", version("git"), "nothing in the book; use it for your own work"},
       {"simulator", simulator(session),
-       "kernels without a GPU, and what they count (" +
+       "kernels without a GPU, and their counters (" +
            (session.toolchain.can_build(Backend::sim) ? session.toolchain.simulator
                                                       : session.toolchain.why_not(Backend::sim)) +
            ")"},
       {"nvcc 12 or newer", session.toolchain.can_build(Backend::cuda) ? nvcc : "",
-       "kernels on a GPU; the simulator runs them all"},
-      {"GPU", gpu(), "times of kernels; their tests on the cuda backend are skipped"},
+       "kernels on a GPU; the simulator runs all of them"},
+      {"GPU", gpu(), "timings of kernels, and their tests on the cuda backend, which are skipped"},
   };
   nlohmann::json kernels = nlohmann::json::array();
   const std::optional<simt::GpuClass> device = options.gpu.empty() ? class_of_device() : std::nullopt;
-  if (device) worker::simulate_gpu(std::string(device->name));  // the tiles that it takes
+  if (device) worker::simulate_gpu(std::string(device->name));  // selects the tile sizes of this GPU
   if (of_kernels) kernels = kernels_json(session, worker::simulated_gpu());
   if (session.json) {
     nlohmann::json document{{"chapters", session.book.chapters.size()},
@@ -211,11 +211,12 @@ int doctor(const Session& session, const DoctorOptions& options) {
     list.push_back(std::to_string(chapter.number));
   }
   if (!runs.empty()) fmt::print("\nChapters that run here: {}.\n", fmt::join(runs, ", "));
-  if (!cannot.empty()) fmt::print("Chapters that cannot: {}. See what is missing above.\n", fmt::join(cannot, ", "));
+  if (!cannot.empty())
+    fmt::print("Chapters that cannot run: {}. The list above shows what is missing.\n", fmt::join(cannot, ", "));
   if (of_kernels) print_kernels(kernels, worker::simulated_gpu());
   fmt::print(
-      "\nThe simulator does not model time, caches, occupancy, a weak memory order, or tensor cores that truncate when "
-      "they add:\nnotes/simulator.md says what follows from that.\n");
+      "\nThe simulator does not model time, caches, occupancy, weak memory ordering, or tensor cores that truncate "
+      "when they\nadd: see notes/simulator.md.\n");
   return kDone;
 }
 

@@ -1,4 +1,4 @@
-// grade: submissions in, points and feedback out. How is common/grading's.
+// grade: turns submissions into points and feedback. common/grading does the work.
 #include <cstdio>
 
 #include "common/attention/error.hpp"
@@ -19,7 +19,7 @@ std::pair<std::size_t, std::size_t> shard(const std::string& text) {
   std::size_t part = 0, of = 0;
   char rest = 0;
   if (std::sscanf(text.c_str(), "%zu/%zu%c", &part, &of, &rest) != 2 || part < 1 || part > of) {
-    fail_input("--shard {}: not a part of a class; allowed: 1/4 to 4/4, for any number of parts", text);
+    fail_input("--shard {}: not a valid part; allowed: 1/4 to 4/4 (of four parts), for any number of parts", text);
   }
   return {part, of};
 }
@@ -29,11 +29,11 @@ ClassOptions class_options(const Session& session, const GradeOptions& options) 
   chosen.assignment =
       options.assignment_file.empty() ? session.book.root / "assignment.toml" : fs::path(options.assignment_file);
   if (!fs::is_regular_file(chosen.assignment)) {
-    fail_input("{}: there is no such assignment; allowed: --assignment FILE, as `./workbook release` writes it",
+    fail_input("{}: no such assignment; allowed: --assignment FILE, as written by `./workbook release`",
                chosen.assignment.string());
   }
   if (!options.hidden_folder.empty() && !fs::is_directory(options.hidden_folder)) {
-    fail_input("--hidden {}: there is no such folder", options.hidden_folder);
+    fail_input("--hidden {}: no such folder", options.hidden_folder);
   }
   if (options.submissions.empty() && !options.prepare) {
     fail_input("grade needs submissions; allowed: folders, archives (.zip, .tar.gz, …) or single files");
@@ -76,7 +76,7 @@ void print_class(const Session& session, const ClassOptions& options, const Grad
                options.out.string(), graded.in_tables, graded.all);
   }
   if (graded.isolation.at("on") == false) {
-    fmt::print("nothing was isolated (--unsafe): the submissions' code ran with all of your rights\n");
+    fmt::print("no isolation (--unsafe): the submissions' code ran with all of your rights\n");
   }
 }
 
@@ -86,7 +86,7 @@ int grade(const Session& session, const GradeOptions& options) {
   const ClassOptions chosen = class_options(session, options);
   if (options.prepare) {
     prepare_grading(session, chosen);
-    fmt::print("everything that grading needs is built\n");
+    fmt::print("built everything that grading needs\n");
     return kDone;
   }
   const GradedClass graded = grade_class(session, chosen, [&](const grading::Graded& submission) {

@@ -1,4 +1,4 @@
-// hint: one hint more of an exercise, each more explicit than the last.
+// hint: shows the next hint of an exercise; each is more explicit than the one before.
 #include <algorithm>
 
 #include "common/book/progress.hpp"
@@ -18,7 +18,7 @@ int hint(const Session& session, const HintOptions& options) {
     fmt::print("{} {} (about {} lines)\n", exercise.id, exercise.title, exercise.lines);
     for (int i = 0; i < shown; ++i)
       fmt::print("\n{}\n", wrapped(fmt::format("hint {} of {}: {}", i + 1, count, exercise.hints[std::size_t(i)])));
-    if (shown < count) fmt::print("\nfor the next one: ./workbook hint {}\n", exercise.id);
+    if (shown < count) fmt::print("\nnext hint: ./workbook hint {}\n", exercise.id);
   }
   book::remember_hint(session.book, exercise.id, shown);
   return kDone;

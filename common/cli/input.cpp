@@ -32,11 +32,11 @@ void require_finite(const std::string& name, const Tensor<float>& tensor) {
   }
   fail_input(
       "{}: the element at (batch {}, head {}, row {}, column {}) is {}; allowed: finite numbers only, since one NaN "
-      "or infinity spreads over every row that reads it and nothing could be checked",
+      "or infinity spreads to every row that reads it, and no result could be checked",
       name, index[0], index[1], index[2], index[3], *bad);
 }
 
-/// One of --q, --k, --v; what is wrong with the file is said with the flag in front.
+/// Reads the file of --q, --k or --v. Error messages begin with the flag.
 Tensor<float> read_input(const std::string& flag, const std::string& path, bool rank_1 = false) {
   Tensor<float> tensor;
   try {
@@ -64,12 +64,12 @@ Problem problem_from_files(const ProblemOptions& options) {
   }
   const auto same = [&](const char* what, std::size_t axis) {
     if (q[axis] == k[axis]) return;
-    fail_input("--k {}: {} {} does not fit Q's {}; allowed: the same ({} beside Q's {})", options.k, what, k[axis],
+    fail_input("--k {}: {} {} does not fit Q's {}; allowed: the same (K is {}, Q is {})", options.k, what, k[axis],
                q[axis], sizes(problem.K), sizes(problem.Q));
   };
   same("batch", 0);
   if (q[1] % k[1] != 0) {
-    fail_input("--k {}: head count {} does not fit Q's {}; allowed: a number that divides it ({} beside Q's {})",
+    fail_input("--k {}: head count {} does not fit Q's {}; allowed: a divisor of Q's head count (K is {}, Q is {})",
                options.k, k[1], q[1], sizes(problem.K), sizes(problem.Q));
   }
   same("head_dim", 3);
@@ -91,24 +91,26 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
   const std::string text = text_bytes(session, options.text);
   constexpr std::int64_t widest = 4096;  // the three projections are (H·d)² numbers each
   if (options.heads > widest / options.head_dim) {
-    fail_input("--heads {}: a text is embedded in H·d numbers, at most {}; allowed with --head-dim {}: 1 to {}",
-               options.heads, widest, options.head_dim, widest / options.head_dim);
+    fail_input(
+        "--heads {}: a text is embedded in H·d numbers, of which at most {} are supported; allowed with --head-dim {}: "
+        "1 to {}",
+        options.heads, widest, options.head_dim, widest / options.head_dim);
   }
   if (std::int64_t(text.size()) < options.seq) {
-    fail_input("--seq {}: {} has {} bytes; allowed: at most that many, or another file with --text", options.seq,
+    fail_input("--seq {}: {} has only {} bytes; allowed: at most that number, or another file with --text", options.seq,
                options.text.empty() ? "the book's own text" : options.text, text.size());
   }
   const std::int64_t queries = options.queries == 0 ? options.seq : options.queries;
   if (queries > options.seq)
-    fail_input("--queries {}: they are the last of the sequence; allowed with --seq {}: 1 to {}", queries, options.seq,
-               options.seq);
+    fail_input("--queries {}: the queries are the last rows of the sequence; allowed with --seq {}: 1 to {}", queries,
+               options.seq, options.seq);
   const std::int64_t kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
   if (options.heads % kv_heads != 0)
-    fail_input("--kv-heads {}: each is shared by equally many heads of Q; allowed with --heads {}: {}", kv_heads,
+    fail_input("--kv-heads {}: it must divide the number of query heads; allowed with --heads {}: {}", kv_heads,
                options.heads, fmt::join(divisors(options.heads), ", "));
   const Shape shape{1, options.heads, kv_heads, queries, options.seq, options.head_dim};
   check(shape);
-  // In fp16 numbers, so that every stage is given the same ones.
+  // Rounded to fp16, so that every stage gets the same values.
   return rounded_to(embed_text(text, shape, options.mask,
                                options.scale_given ? float(options.scale) : default_scale(shape.d), options.seed),
                     float16);
@@ -121,14 +123,16 @@ Allowed a_mask() {
 }
 
 void declare_element(Options& options, std::string& element) {
-  options.option("--element", element, "Only stages for this type of Q, K, V and O (default: each chapter's own)")
+  options
+      .option("--element", element,
+              "Use only stages for this element type of Q, K, V and O (default: each chapter's own)")
       .allow(one_of({element_names.begin(), element_names.end()}, "float32, float16, bfloat16 or float8"));
 }
 
 void declare_gpu(Options& options, std::string& gpu) {
   std::vector<std::string> names;
   for (const simt::GpuClass& each : simt::kGpuClasses) names.emplace_back(each.name);
-  options.option("--gpu", gpu, "With the limits of this GPU, on the simulator (default: h100)")
+  options.option("--gpu", gpu, "Simulate this GPU's limits (default: h100)")
       .allow(one_of(names, fmt::format("{}", fmt::join(names, ", "))));
 }
 
@@ -139,7 +143,9 @@ void simulate(const std::string& gpu) {
 void simulate(const std::string& gpu, std::string& backend) {
   if (gpu.empty()) return;
   if (backend == name(Backend::cpu))
-    fail_input("--gpu {}: it is a GPU's limits; allowed with --backend sim or cuda, or without --backend", gpu);
+    fail_input(
+        "--gpu {}: a GPU's limits do not apply to the CPU; allowed with --backend sim or cuda, or without --backend",
+        gpu);
   simulate(gpu);
   if (backend.empty() && worker::gpu_present()) backend = name(Backend::sim);
 }
@@ -155,31 +161,34 @@ std::string text_bytes(const Session& session, const std::string& file) {
 
 namespace {
 
-/// The mask with what comes with the input: a sink for each head. And lengths have to be those of the sequence.
+/// Adds the sinks, one per head, to the mask, and checks that the sequence lengths add up to the input's.
 void complete_mask(Problem& problem, const ProblemOptions& options) {
   const auto& [B, H, Hkv, Nq, Nk, d] = problem.shape;
   if (!options.sink.empty()) {
     const auto& sink = problem.mask.sink = read_input("--sink", options.sink, true).values;
     if (std::int64_t(sink.size()) != H)
-      fail_input("--sink {}: {} numbers; allowed: one for each of {} heads", options.sink, sink.size(), H);
+      fail_input("--sink {}: the file has {} numbers; allowed: one for each of the {} heads", options.sink, sink.size(),
+                 H);
   }
   const std::int64_t sum = problem.mask.rows();
   const bool packed = problem.mask.packed();
   if (sum > 0 && (Nk != sum || (packed && Nq != sum)))
-    fail_input("{} {}: together {}, with {} queries and {} keys; allowed: lengths that add up to {}",
-               packed ? "--lengths" : "--mask documents", fmt::join(problem.mask.lengths, ","), sum, Nq, Nk,
-               packed ? "both" : "the keys");
+    fail_input(
+        "{} {}: the lengths add up to {}, but there are {} queries and {} keys; allowed: lengths that add up to {}",
+        packed ? "--lengths" : "--mask documents", fmt::join(problem.mask.lengths, ","), sum, Nq, Nk,
+        packed ? "both" : "the keys");
 }
 
 }  // namespace
 
 Problem make_problem(const Session& session, const ProblemOptions& options) {
   const int files = !options.q.empty() + !options.k.empty() + !options.v.empty();
-  if (files != 0 && files != 3) fail_input("--q, --k and --v: {} of them given; allowed: all three or none", files);
+  if (files != 0 && files != 3)
+    fail_input("--q, --k and --v: {} of the three given; allowed: all three or none", files);
   if (files == 3 && (!options.text.empty() || options.shape_given)) {
     fail_input(
-        "--q, --k, --v come with their own shape; not allowed beside them: --text, --seq, --queries, --heads, "
-        "--kv-heads, --head-dim");
+        "--q, --k, --v determine the shape; not allowed with them: --text, --seq, --queries, --heads, --kv-heads, "
+        "--head-dim");
   }
   Problem problem = files == 3 ? problem_from_files(options) : problem_from_text(session, options);
   complete_mask(problem, options);
@@ -218,58 +227,67 @@ void require_writable(const char* flag, const std::string& path) {
   if (path.empty()) return;
   const fs::path folder = fs::absolute(path).parent_path();
   if (!fs::is_directory(folder))
-    fail_input("{} {}: the folder {} does not exist; allowed: a file in a folder that does", flag, path,
+    fail_input("{} {}: the folder {} does not exist; allowed: a file in an existing folder", flag, path,
                folder.string());
   if (fs::is_directory(path)) fail_input("{} {}: that is a folder; allowed: a file name", flag, path);
   if (fs::exists(path) && !fs::is_regular_file(path)) {
-    fail_input("{} {}: that is no regular file and would be replaced by one; allowed: a file name", flag, path);
+    fail_input("{} {}: that is not a regular file and would be replaced by one; allowed: a file name", flag, path);
   }
   if (::access(folder.c_str(), W_OK) != 0)
-    fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
+    fail_input("{} {}: the folder {} is not writable", flag, path, folder.string());
 }
 
 std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   const Allowed a_file = not_empty("a file name");
-  options.option("--text", given.text, "A file whose bytes are attended over (default: the book's own text)")
-      .allow(a_file);
+  options.option("--text", given.text, "File whose bytes are the tokens (default: the book's own text)").allow(a_file);
   const Option seq =
       options.option("--seq", given.seq, "Sequence length N").allow(whole_number<std::int64_t>(1)).show_default();
-  const Option heads =
-      options.option("--heads", given.heads, "Heads H").allow(whole_number<std::int64_t>(1)).show_default();
-  const Option queries = options.option("--queries", given.queries, "Queries, the last of the sequence (default: all)")
-                             .allow(whole_number<std::int64_t>(1));
-  const Option kv_heads = options.option("--kv-heads", given.kv_heads, "Heads of K and V, a divisor of H (default: H)")
-                              .allow(whole_number<std::int64_t>(1));
+  const Option heads = options.option("--heads", given.heads, "Number of query heads H")
+                           .allow(whole_number<std::int64_t>(1))
+                           .show_default();
+  const Option queries =
+      options.option("--queries", given.queries, "Number of queries, the last rows of the sequence (default: all)")
+          .allow(whole_number<std::int64_t>(1));
+  const Option kv_heads =
+      options.option("--kv-heads", given.kv_heads, "Number of K/V heads, a divisor of H (default: H)")
+          .allow(whole_number<std::int64_t>(1));
   const Option head_dim = options.option("--head-dim", given.head_dim, "Head dimension d: 32, 64 or 128")
                               .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
                               .show_default();
   const auto mask = std::make_shared<std::string>("none");
-  options.option("--mask", *mask, "Which keys a query sees: window=LEFT,RIGHT are so many before and after its own")
+  options
+      .option("--mask", *mask,
+              "Mask; window=LEFT,RIGHT keeps LEFT keys before and RIGHT keys after each query's own position")
       .allow(a_mask())
       .show_default();
   const auto softcap = std::make_shared<double>(0);
-  options.option("--softcap", *softcap, "A score s becomes C·tanh(s/C)")
+  options.option("--softcap", *softcap, "Replace each score s by C·tanh(s/C)")
       .allow(number(1e-3, 1e6, "a number from 0.001 to 1000000"));
   const auto alibi = std::make_shared<bool>(false);
-  options.flag("--alibi", *alibi, "ALiBi: scores fall with the distance, in head h by 2^(-8(h + 1)/H) a key");
-  options.option("--sink", given.sink, "A logit for each head in the softmax's sum alone: .npy, (H)").allow(a_file);
+  options.flag("--alibi", *alibi, "ALiBi: subtract 2^(-8(h + 1)/H) times the distance from each score of head h");
+  options
+      .option("--sink", given.sink,
+              "Attention sinks: one logit per head, added to the softmax's denominator only; .npy, (H)")
+      .allow(a_file);
   const auto lengths = std::make_shared<std::vector<std::int64_t>>();
-  options.option("--lengths", *lengths, "Lengths of sequences that are packed one after the other (together N)")
+  options.option("--lengths", *lengths, "Lengths of packed sequences, which add up to N")
       .separated_by(',')
       .allow(whole_number<std::int64_t>(1));
   const auto causal = std::make_shared<bool>(false);
-  options.flag("--causal", *causal, "Causal mask, bottom-right aligned: --mask causal").excludes({"--mask"});
-  const Option scale = options.option("--scale", given.scale, "Scale of QKᵀ (default 1/√d)")
+  options.flag("--causal", *causal, "Causal mask, aligned at the bottom right; same as --mask causal")
+      .excludes({"--mask"});
+  const Option scale = options.option("--scale", given.scale, "Scale of QKᵀ (default: 1/√d)")
                            .allow(number(std::numeric_limits<float>::min(), std::numeric_limits<float>::max(),
                                          "a positive number that a float can hold"));
-  options.option("--seed", given.seed, "Seed of the embedding").allow(whole_number<std::uint64_t>(0)).show_default();
+  options.option("--seed", given.seed, "Seed for the embedding").allow(whole_number<std::uint64_t>(0)).show_default();
   options.option("--q", given.q, "Q as .npy, (B, H, Nq, d) or (H, Nq, d)").allow(a_file);
   options.option("--k", given.k, "K as .npy").allow(a_file);
   options.option("--v", given.v, "V as .npy").allow(a_file);
   return [&given, seq, queries, heads, kv_heads, head_dim, scale, mask, causal, softcap, alibi, lengths] {
     given.mask = *causal ? Mask(Mask::causal) : mask_of(*mask).value();
     if (*softcap > 0) given.mask.softcap = float(*softcap);
-    if (!lengths->empty() && given.mask.kind == Mask::documents) fail_input("--lengths: allowed: another --mask");
+    if (!lengths->empty() && given.mask.kind == Mask::documents)
+      fail_input("--lengths: not allowed with --mask documents, which has its own lengths; allowed: another --mask");
     if (!lengths->empty()) given.mask.lengths = *lengths;
     if (!given.mask.lengths.empty() && !seq.given()) given.seq = given.mask.rows();
     if (!given.sink.empty()) given.mask.sink = {0};  // until the file is read

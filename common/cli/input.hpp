@@ -1,4 +1,4 @@
-// What several verbs ask for: Q, K, V, a text through the embedding, or files; the GPU to simulate.
+// Options that several verbs share: the input (Q, K, V from an embedded text or from files) and the simulated GPU.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace workbook::cli {
 
-/// What the command line says of the input.
+/// The input, as given on the command line.
 struct ProblemOptions {
-  std::string text;     ///< a file whose bytes are attended over; empty: the book's own text
+  std::string text;     ///< a file whose bytes are the tokens; empty: the book's own text
   std::string q, k, v;  ///< .npy files
   std::int64_t seq = 1024, heads = 4, head_dim = 64;
-  std::int64_t queries = 0;   ///< the last ones of the sequence; 0: all
+  std::int64_t queries = 0;   ///< number of queries, the last rows of the sequence; 0: all
   std::int64_t kv_heads = 0;  ///< 0: as many as heads
   bool shape_given = false;   ///< one of these was given
   Mask mask;
@@ -29,31 +29,31 @@ struct ProblemOptions {
   std::uint64_t seed = 1;
 };
 
-/// Declares them, as run and trace take them. What it returns is to be called when the command line has been read.
+/// Declares the input options of run and trace. The caller must call the returned function after parsing.
 std::function<void()> declare_problem(Options& options, ProblemOptions& given);
 
-/// What --mask may be given.
+/// The values that --mask accepts.
 Allowed a_mask();
 /// Declares --element: only stages for this type of Q, K, V and O.
 void declare_element(Options& options, std::string& element);
-/// What --set gives: numbers that a chapter's operation knows, beside those that other options give it. InputError for
-/// what is no NAME=NUMBER, or for one of those.
+/// The parameters that --set passes to a chapter's operation. InputError for a word that is not NAME=NUMBER, or for a
+/// parameter that another option sets.
 std::map<std::string, double> numbers_set(const std::vector<std::string>& set);
-/// Declares --gpu, the GPU whose limits hold: on the simulator, or beside the device's own on a GPU.
+/// Declares --gpu, the GPU whose limits apply: on the simulator, or in addition to the device's own on a GPU.
 void declare_gpu(Options& options, std::string& gpu);
-/// Takes them on for what is started from here on, and keeps to the simulator unless another backend is asked for.
-/// InputError if that is the CPU. Nothing if `gpu` is empty.
+/// Applies the limits of `gpu` to every worker started from now on, and selects the simulator unless `backend` is
+/// given. InputError if `backend` is the CPU. Does nothing if `gpu` is empty.
 void simulate(const std::string& gpu, std::string& backend);
-/// The same for a verb that knows the simulator alone.
+/// The same for a verb that uses only the simulator.
 void simulate(const std::string& gpu);
 
 /// The bytes of the file that --text names; for an empty name those of common/attention/text.txt: README and the first
-/// three lessons as they once were. They stay as they are when the book is edited, so that the counts that lessons
-/// quote stay right. InputError if the file cannot be read.
+/// three lessons of an earlier edition. The file never changes, so that the counts quoted in the lessons stay right.
+/// InputError if the file cannot be read.
 std::string text_bytes(const Session& session, const std::string& file);
 
-/// The problem. A text's is rounded to fp16, so that every stage is given the same numbers. InputError naming the
-/// option for what cannot be used.
+/// The problem. An embedded text is rounded to fp16, so that every stage gets the same values. InputError names the
+/// option at fault.
 Problem make_problem(const Session& session, const ProblemOptions& options);
 
 /// {"source", "B", "H", …}, as notes/json.md documents it.
@@ -61,8 +61,8 @@ nlohmann::json input_json(const Problem& problem, const ProblemOptions& options)
 /// "Attention over the book's own text: B=1, H=4, …"
 std::string input_text(const Problem& problem, const ProblemOptions& options);
 
-/// Before anything is computed: InputError if the file that `flag` names cannot be written. Empty path: nothing to
-/// write.
+/// InputError if the file that `flag` names cannot be written; called before anything is computed. An empty path is
+/// allowed.
 void require_writable(const char* flag, const std::string& path);
 
 }  // namespace workbook::cli

@@ -1,4 +1,4 @@
-// library: the stages of chapters as a shared object with a C interface, for programs that are not the book's.
+// library: builds the stages of chapters as a shared library with a C interface, for use by other programs.
 #include "common/judge/library.hpp"
 
 #include <algorithm>
@@ -11,13 +11,13 @@ namespace workbook::cli {
 namespace fs = std::filesystem;
 namespace {
 
-/// Copies a file; a library that a program has loaded stays as it is, under its old name no more.
+/// Replaces a file by a copy of another. A program that has loaded the old library keeps the old file, unlinked.
 void put(const fs::path& from, const fs::path& to) {
   const fs::path next = to.string() + ".new";
   std::error_code error;
   fs::copy_file(from, next, fs::copy_options::overwrite_existing, error);
   if (!error) fs::rename(next, to, error);
-  if (error) throw EnvironmentError(fmt::format("{} cannot be written: {}", to.string(), error.message()));
+  if (error) throw EnvironmentError(fmt::format("cannot write {}: {}", to.string(), error.message()));
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ int library(const Session& session, const LibraryOptions& options) {
              options.solutions ? "the book's" : "your", request.chapters.size() == 1 ? "" : "s",
              fmt::join(options.chapters, ", "), text(request.backend));
   if (!open.empty())
-    fmt::print("still open: {}; a call that comes to one of them ends with an error\n", fmt::join(open, ", "));
+    fmt::print("still open: {}; a call that reaches one of these exercises returns an error\n", fmt::join(open, ", "));
   return kDone;
 }
 

@@ -1,5 +1,5 @@
-// The command: reads its line, opens the book, runs the verb. A verb of another program of the command is handed on to
-// that program, which is built first if need be.
+// The command: parses its arguments, opens the book and runs the verb. If another program implements the verb, the
+// command builds that program if necessary and executes it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,25 +22,24 @@ int ends_with(int exit_code, const char* message) {
   return exit_code;
 }
 
-/// Becomes the program that has this verb.
+/// Replaces this process by the program that implements the verb.
 int hand_on(const Session& session, const Verb& verb, int argc, char** argv) {
   const std::string program = (session.toolchain.build_folder / "bin" / verb.program).string();
   const bool from_file =
       std::any_of(argv, argv + argc, [](const std::string& word) { return word.starts_with("--from"); });
   if (std::string_view(verb.name) == "bench" && !from_file && !worker::gpu_present()) {
-    fmt::print(
-        stderr,
-        "this machine has no GPU: nothing is timed on one. Chapters on the CPU are timed, and kernels counted on "
-        "the simulator; to build all that for the first time takes minutes\n");
+    fmt::print(stderr,
+               "this machine has no GPU, so bench times only the CPU chapters and counts the kernels' accesses on the "
+               "simulator; the first build takes minutes\n");
   }
-  session.progress(fmt::format("building what {} needs", verb.name));
+  session.progress(fmt::format("building what the verb {} needs", verb.name));
   worker::build_targets(session.toolchain, {verb.program});
   session.progress("");
   ::execv(program.c_str(), argv);
-  throw EnvironmentError(program + " cannot be started");
+  throw EnvironmentError(program + ": cannot start this program");
 }
 
-/// Whatever is thrown, as an exit code and a message.
+/// Turns any exception into an exit code and a message.
 int run_verb(const CommandLine& line, int argc, char** argv) {
   try {
     Session session = open_session();
@@ -54,7 +53,7 @@ int run_verb(const CommandLine& line, int argc, char** argv) {
   } catch (const book::MarkerError& error) {
     return ends_with(kUsage, error.what());
   } catch (const std::bad_alloc&) {
-    return ends_with(kEnvironment, "there is not enough memory for this");
+    return ends_with(kEnvironment, "not enough memory");
   } catch (const std::exception& error) {  // EnvironmentError among them
     return ends_with(kEnvironment, error.what());
   }
@@ -66,7 +65,7 @@ int main(int argc, char** argv) {
   std::vector<Verb> verbs = readers_verbs();
   for (const Verb& verb : other_verbs()) verbs.push_back(verb);
   const CommandLine line = read_command_line(verbs, {argv + 1, argv + argc});
-  // For the test of the commands that the book's pages show: whether they can be read, and no more.
+  // For the test of the commands shown in the book's pages, which only parses them.
   if (std::getenv("WORKBOOK_ONLY_READ") != nullptr) return line.verb == nullptr ? line.exit_code : kDone;
   return line.verb == nullptr ? line.exit_code : run_verb(line, argc, argv);
 }

@@ -8,7 +8,7 @@
 namespace workbook::cli {
 
 namespace {
-/// Whether a call has this number anyway.
+/// Whether the call sets this parameter itself.
 bool is_taken(std::string_view name) {
   bool taken = false;
   for (const std::string_view other : {"Br", "Bc", "trace", "workers", "lane_seed"}) taken |= name == other;
@@ -30,7 +30,8 @@ std::map<std::string, double> numbers_set(const std::vector<std::string>& set) {
     }
     const std::string name = text.substr(0, equals);
     if (is_taken(name)) {
-      fail_input("--set {}: {} is not for --set; allowed: a number of the chapter's own, e.g. warps=2", text, name);
+      fail_input("--set {}: --set cannot change {}; allowed: a parameter of the chapter's kernels, e.g. warps=2", text,
+                 name);
     }
     numbers[name] = value;
   }

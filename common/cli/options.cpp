@@ -20,24 +20,24 @@ std::string refusal(const std::string& value, const std::string& allowed) {
   return fmt::format("\"{}\" is not allowed; allowed: {}", value, allowed);
 }
 
-/// The whole of `text` as a number; false if it is none.
+/// Parses all of `text` as a number; false if it is not a number.
 template <class T>
 bool read(const std::string& text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
 
-/// What is wrong with the command line, and what is allowed.
+/// Prints what is wrong with the command line and what is allowed.
 int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
   const std::vector<CLI::App*> verbs = app.get_subcommands();
   const std::string verb = verbs.empty() ? "" : " " + verbs[0]->get_name();
   const std::string text = error.what();
   const std::size_t colon = text.rfind(": ");
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || colon == std::string::npos) {
-    fmt::print(stderr, "workbook: {}; ./workbook{} --help says what is allowed\n", text, verb);
+    fmt::print(stderr, "workbook: {}; see ./workbook{} --help\n", text, verb);
     return kUsage;
   }
-  // Without a verb, the first word is what was meant to be one; CLI11 lists what is left over from the end.
+  // Without a verb, the first word was meant as the verb. CLI11 lists the remaining words from the end.
   const auto first = std::find_if(words.begin(), words.end(), [](const auto& word) { return word != "--json"; });
   const std::string extra = verbs.empty() && first != words.end() ? *first : text.substr(colon + 2);
   if (verbs.empty() && !extra.starts_with("-")) {
@@ -45,9 +45,9 @@ int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector
     for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {
       names.push_back(known->get_name());
     }
-    fmt::print(stderr, "workbook: {}: there is no such verb; allowed: {}\n", extra, fmt::join(names, ", "));
+    fmt::print(stderr, "workbook: {}: unknown verb; allowed: {}\n", extra, fmt::join(names, ", "));
   } else {
-    fmt::print(stderr, "workbook: {}: not expected here; ./workbook{} --help says what is allowed\n", extra, verb);
+    fmt::print(stderr, "workbook: {}: unexpected argument; see ./workbook{} --help\n", extra, verb);
   }
   return kUsage;
 }
@@ -109,7 +109,7 @@ bool Option::given() const {
 template <class T>
 Option Options::option(const std::string& name, T& value, const std::string& description) {
   CLI::Option* option = verb_.add_option(name, value, description);
-  // CLI11 would read `bench --n 4096 8` as two lengths and no chapter.
+  // Otherwise CLI11 would read `bench --n 4096 8` as two lengths and no chapter.
   if (name.starts_with("--") && option->get_expected_max() > 1) option->allow_extra_args(false);
   return Option(option);
 }
@@ -127,24 +127,24 @@ Option Options::flag(const std::string& name, bool& value, const std::string& de
 CommandLine read_command_line(std::span<const Verb> verbs, const std::vector<std::string>& words) {
   CommandLine line;
   line.app = std::make_shared<CLI::App>(
-      "The FlashAttention Workbook: build FlashAttention chapter by chapter. Without a verb: the book at a glance.",
+      "The FlashAttention Workbook: build FlashAttention chapter by chapter. Without a verb: ./workbook status.",
       "workbook");
   CLI::App& app = *line.app;
   app.require_subcommand(0, 1);
   app.footer(
       "Examples: ./workbook run          ./workbook test 1          ./workbook hint 1.1\n"
-      "Exit codes: 0 done, 1 a test failed or is open, 2 usage, 3 environment");
-  app.add_flag("--json", line.json, "Print one JSON document");
+      "Exit codes: 0 success, 1 a test failed or is open, 2 wrong usage, 3 environment");
+  app.add_flag("--json", line.json, "Print the result as one JSON document");
   std::map<std::string, Runner> runners;
   for (const Verb& verb : verbs) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.description);
     sub->footer(std::string("Example: ") + verb.example);
-    sub->add_flag("--json", line.json, "Print one JSON document");
+    sub->add_flag("--json", line.json, "Print the result as one JSON document");
     Options options(*sub, words);
     runners[verb.name] = verb.declare(options);
   }
   try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the end
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 expects them in reverse order
   } catch (const CLI::ParseError& error) {
     line.exit_code = error.get_exit_code() == 0 ? app.exit(error) : explain(app, error, words);
     return line;
@@ -160,8 +160,8 @@ void require_folder(const char* flag, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || !fs::is_directory(folder))
-    fail_input("{} {}: the folder cannot be made ({}); allowed: a folder that can be written to", flag, folder.string(),
-               error ? error.message() : "a file has that name");
+    fail_input("{} {}: cannot create the folder ({}); allowed: a writable folder", flag, folder.string(),
+               error ? error.message() : "a file with that name exists");
 }
 
 }  // namespace workbook::cli

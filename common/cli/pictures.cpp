@@ -1,4 +1,4 @@
-// pictures: the drawings of the lessons, written or compared with the files that are there.
+// pictures: draws the lessons' pictures, and writes them or compares them with the existing files.
 #include "common/pictures/pictures.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using pictures::Compared, pictures::Picture, pictures::State;
 
-/// "5" or "05_causal" as the name of a folder of chapters/. A chapter without a manifest has its name alone.
+/// The folder in chapters/ that "5" or "05_causal" names. A chapter without a manifest can only be named in full.
 std::string folder_of(const Session& session, const std::string& which) {
   if (std::filesystem::is_directory(session.book.root / "chapters" / which)) return which;
   return session.book.chapter(which).name();
@@ -48,7 +48,7 @@ int pictures(const Session& session, const PicturesOptions& options) {
                file, picture.why.empty() ? "" : ": " + picture.why);
   }
   if (session.json) print_json({{"pictures", files}});
-  if (!session.json && !current && options.check) fmt::print("./workbook pictures writes them anew\n");
+  if (!session.json && !current && options.check) fmt::print("./workbook pictures updates them\n");
   return current ? kDone : kTestFailed;
 }
 

@@ -1,4 +1,5 @@
-// release: a folder and an archive for students, with just an assignment's exercises open. How is common/grading's.
+// release: writes a folder and an archive for students, with only an assignment's exercises open. common/grading does
+// the work.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -15,7 +16,7 @@ namespace {
 using grading::AnswerLine, grading::Assignment, grading::Published;
 using nlohmann::json;
 
-/// "2.1,2.3" and "2.1" "2.3" are the same.
+/// Splits lists at commas: "2.1,2.3" equals "2.1" "2.3".
 std::vector<std::string> split(const std::vector<std::string>& lists) {
   std::vector<std::string> parts;
   for (const std::string& list : lists) {
@@ -48,7 +49,7 @@ std::string folder_name(const std::string& title) {
 Assignment chosen_assignment(const Session& session, const ReleaseOptions& options) {
   const std::vector<std::string> exercises = split(options.exercises), chapters = split(options.chapters);
   if (options.assignment.empty() == (exercises.empty() && chapters.empty())) {
-    fail_input("release needs to know what is open; allowed: --exercises 2.1,2.3, --chapters 2, or --assignment FILE");
+    fail_input("release needs the open exercises; allowed: --exercises 2.1,2.3, --chapters 2, or --assignment FILE");
   }
   Assignment assignment = options.assignment.empty() ? grading::make_assignment(session.book, exercises, chapters)
                                                      : grading::load_assignment(options.assignment, session.book);
@@ -60,37 +61,40 @@ Assignment chosen_assignment(const Session& session, const ReleaseOptions& optio
 
 grading::PublishOptions publish_options(const Assignment& assignment, const ReleaseOptions& options) {
   if (!options.hidden.empty() && !options.gradescope) {
-    fail_input("--hidden {}: hidden tests are never part of a release; allowed: with --gradescope", options.hidden);
+    fail_input("--hidden {}: a release for students never contains hidden tests; allowed: with --gradescope",
+               options.hidden);
   }
   if (!options.hidden.empty() && !fs::is_directory(options.hidden)) {
-    fail_input("--hidden {}: there is no such folder", options.hidden);
+    fail_input("--hidden {}: no such folder", options.hidden);
   }
   const fs::path folder =
       fs::absolute(options.out.empty() ? folder_name(assignment.title) : options.out).lexically_normal();
   const fs::path target = folder.has_filename() ? folder : folder.parent_path();
   for (const fs::path& path : grading::release_paths(target)) {
     if (fs::exists(path) && !options.force) {
-      fail_input("{} is there already; allowed: --force to replace it, --out FOLDER to write elsewhere", path.string());
+      fail_input("{} already exists; allowed: --force to replace it, --out FOLDER to write elsewhere", path.string());
     }
   }
   return {target, options.hidden, options.gradescope, options.github, !options.unverified};
 }
 
 void print_published(const Assignment& assignment, const Published& published, bool verified) {
-  // What the answers have in common with given code, by file.
+  // Lines that the answers share with given code, by file.
   std::map<std::string, std::set<std::string>> common;
   for (const AnswerLine& line : published.given) {
     common[line.file].insert(fmt::format("{}: {}", line.exercise, line.text));
   }
   for (const auto& [file, lines] : common) {
-    fmt::print("lines of answers that stand in given code too: {}{}\n", file,
-               grading::is_oracle(file) ? " (computes attention by itself: the oracle, or what mistakes give)" : "");
+    fmt::print(
+        "lines of answers that also occur in given code: {}{}\n", file,
+        grading::is_oracle(file) ? " (it computes attention: the oracle, or the results of known mistakes)" : "");
     for (const std::string& line : lines) fmt::print("    {}\n", line);
   }
   for (const fs::path& path : published.written) fmt::print("written: {}\n", path.string());
-  if (!grading::archives_supported()) fmt::print("no archive: that needs libarchive (package libarchive-dev)\n");
+  if (!grading::archives_supported()) fmt::print("no archive: archives need libarchive (package libarchive-dev)\n");
   fmt::print("{} files, {} points; {}\n", published.files, assignment.points(),
-             verified ? "verified: it builds, what is open is todo, the answers pass" : "NOT verified (--no-verify)");
+             verified ? "verified: it builds, the open exercises are todo, and the answers pass"
+                      : "NOT verified (--no-verify)");
 }
 
 json to_json(const Assignment& assignment, const Published& published, bool verified) {

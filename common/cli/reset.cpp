@@ -1,4 +1,4 @@
-// reset: an exercise, or the file that holds it, back to its TODO. A copy of what was there is kept.
+// reset: restores the TODO of an exercise, or the file that contains it. A copy of the old text is kept.
 #include "common/book/stubs.hpp"
 #include "common/cli/verbs.hpp"
 
@@ -14,7 +14,7 @@ int reset(const Session& session, const ResetOptions& options) {
   } else {
     fmt::print("{} is a TODO again; {}\n",
                options.file ? "the file of exercise " + exercise.id : "exercise " + exercise.id,
-               backup.empty() ? "there was no file before" : "what was there is in " + session.shown(backup));
+               backup.empty() ? "the file did not exist before" : "the old text is in " + session.shown(backup));
   }
   return kDone;
 }

@@ -1,4 +1,4 @@
-// run: the main job. Takes Q, K, V, sends them through every stage, and prints a row as each is done.
+// run: computes attention on Q, K and V with every stage, and prints each row as soon as the stage is done.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -40,11 +40,11 @@ std::uint64_t parse_bytes(const std::string& text) {
                         : unit == "G" ? 1024. * 1024 * 1024
                                       : 0;
   if (end == 0 || factor == 0 || !(number > 0) || number * factor > 1e18) {
-    fail_input("--memory {}: not a size; allowed: a positive number, with K, M or G after it if you like (\"512M\")",
+    fail_input("--memory {}: not a size; allowed: a positive number, optionally followed by K, M or G (\"512M\")",
                text);
   }
-  constexpr double least = 16. * 1024 * 1024;  // a stage's program takes about half of that before it computes anything
-  if (number * factor < least) fail_input("--memory {}: too little to start a stage; allowed: at least 16M", text);
+  constexpr double least = 16. * 1024 * 1024;  // a stage's program uses about half of that before it computes anything
+  if (number * factor < least) fail_input("--memory {}: too small to start a stage; allowed: at least 16M", text);
   return std::uint64_t(number * factor);
 }
 
@@ -55,7 +55,7 @@ std::string bytes_cell(std::optional<double> bytes) {
   return bytes && *bytes >= 0 ? bytes_text(*bytes) : "-";
 }
 
-/// What prints a row, and what a row says that could not be judged or computed.
+/// The last cell of a row: the verdict, or why there is none.
 std::string result_text(const Session& session, const StageRow& row) {
   if (!row.ran()) return session.colored(row.result, "yellow");
   return row.result == "ok" ? session.colored("ok", "green") : session.colored("OUTSIDE ITS BOUND", "red");
@@ -77,7 +77,7 @@ void print_stage(const Session& session, const StageRow& row) {
   fmt::print("{}\n", result_text(session, row));
 }
 
-/// Bytes that any implementation of the pass has to move: each input is read once, each output written once.
+/// Bytes that every implementation of the pass must move: each input is read once, each output is written once.
 double least_bytes(const Problem& problem, const StageRow& row) {
   const Shape& s = problem.shape;
   const double Q = double(s.B * s.H * s.Nq * s.d), K = double(s.B * s.Hkv * s.Nk * s.d), lse = double(s.B * s.H * s.Nq);
@@ -86,8 +86,8 @@ double least_bytes(const Problem& problem, const StageRow& row) {
   return row.pass == "backward" ? element * (4 * Q + 4 * K) + 4 * lse : element * (2 * Q + 2 * K) + 4 * lse;
 }
 
-/// One line per chapter: of its stages the one that failed or uses most of its bound, on a kernel's backend if
-/// possible.
+/// The stage that a chapter's line shows: one that failed, else the one with the largest share of its bound, on a
+/// kernel's backend if possible.
 const StageRow& shown_of(const std::vector<const StageRow*>& stages) {
   return **std::ranges::max_element(stages, {}, [](const StageRow* row) {
     const double used = row->max_error && row->bound ? *row->max_error / *row->bound : 0;
@@ -106,7 +106,7 @@ void print_chapter(const Session& session, const Problem& problem, const StageRo
   fmt::print("{}\n", result_text(session, row));
 }
 
-/// Prints rows as they come: every stage, or one line per chapter once its last stage is done.
+/// Prints rows as soon as they are available: every stage, or one line per chapter once its last stage is done.
 class Table {
  public:
   Table(const Session& session, const Problem& problem, const RunOptions& options)
@@ -130,7 +130,7 @@ class Table {
     if (!stages.empty()) {
       const StageRow& shown = shown_of(stages);
       const bool open = shown.result == worker::name(worker::Ending::todo);
-      if (!open || !said_open_) print_chapter(session_, problem_, shown);  // the legend counts the others
+      if (!open || !said_open_) print_chapter(session_, problem_, shown);  // the legend gives the number of the others
       said_open_ = said_open_ || open;
     }
     rows_.clear();
@@ -159,8 +159,8 @@ class Table {
 };
 
 void print_legend(const std::vector<StageRow>& rows, bool every_stage) {
-  std::vector<const StageRow*> open;  // the reader's stages that wait for an exercise: one line for them all
-  std::set<std::string> said;         // both passes of a chapter may say the same
+  std::vector<const StageRow*> open;  // the reader's stages with an open exercise: one line for all of them
+  std::set<std::string> said;         // both passes of a chapter may have the same message
   for (const StageRow& row : rows) {
     if (row.result == worker::name(worker::Ending::todo)) {
       open.push_back(&row);
@@ -171,17 +171,16 @@ void print_legend(const std::vector<StageRow>& rows, bool every_stage) {
   }
   if (!open.empty()) fmt::print("\n{}: {}\n", open[0]->chapter->name(), open[0]->message);
   if (open.size() > 1)
-    fmt::print("{} more open: {}; --stage {} runs this chapter alone\n", open.size() - 1,
+    fmt::print("{} more open: {}; --stage {} runs only this chapter\n", open.size() - 1,
                open.size() == 2 ? open[1]->chapter->name()
                                 : fmt::format("{} to {}", open[1]->chapter->name(), open.back()->chapter->name()),
                open[0]->chapter->number);
   if (every_stage)
     fmt::print(
-        "\nmax err: the error of O (backward: of dQ, dK and dV for a normal dO) where it is closest to its bound;\n"
+        "\nmax err: the error of O (backward: of dQ, dK and dV, with a normally distributed dO) closest to its bound;\n"
         "previous: the largest difference from the stage above (backward: from chapter 1's gradients);\n"
-        "extra mem: the most that the stage allocated while it ran; read, written: bytes that its kernels moved,\n"
-        "counted by the simulator (sim), whose time says nothing about a GPU. The bounds are derived in "
-        "notes/numerics.md\n");
+        "extra mem: peak memory allocated by the stage; read, written: bytes moved by its kernels, counted by the\n"
+        "simulator (sim), whose time is no measure of a GPU's. notes/numerics.md derives the bounds\n");
   else
     fmt::print(
         "\nerror: the largest difference from a float64 reference, where it is closest to its bound (allowed).\n"
@@ -195,7 +194,7 @@ int run(const Session& session, const RunOptions& options) {
   require_writable("--out", options.out);
   require_writable("--lse", options.lse);
   if (!options.out.empty() && fs::weakly_canonical(options.out) == fs::weakly_canonical(options.lse)) {
-    fail_input("--lse {}: that is also --out; allowed: another file", options.lse);
+    fail_input("--lse {}: the same file as --out; allowed: another file", options.lse);
   }
   judge::MainJob job;
   job.stage = options.stage;
@@ -205,7 +204,7 @@ int run(const Session& session, const RunOptions& options) {
   job.pass = options.pass;
   job.kv_heads = options.k.empty() ? fmt::format("--kv-heads {}", options.kv_heads) : "--k " + options.k;
   if (!options.memory.empty()) job.memory = parse_bytes(options.memory);
-  stages_of(session, job);  // an unknown one is said before anything is read
+  stages_of(session, job);  // refuses an unknown stage before any input is read
   const Problem problem = make_problem(session, options);
 
   Table table(session, problem, options);
@@ -218,7 +217,7 @@ int run(const Session& session, const RunOptions& options) {
     if (!options.out.empty()) write_npy(options.out, *result.O);
     if (!options.lse.empty()) write_npy(options.lse, *result.lse, 3);
   } else if (!options.out.empty() || !options.lse.empty()) {
-    fmt::print(stderr, "nothing was written: no stage gave a result\n");
+    fmt::print(stderr, "nothing was written: no stage computed a result\n");
   }
   if (session.json) {
     json document = result.tables.at("json");
@@ -232,7 +231,7 @@ int run(const Session& session, const RunOptions& options) {
   }
 
   const auto any = [&](auto condition) { return std::any_of(result.rows.begin(), result.rows.end(), condition); };
-  // A stage that says beforehand that it cannot (memory, a mask) is no failure, as long as another one ran.
+  // A stage that refuses a call (for its memory or its mask) does not fail the run, provided that another stage ran.
   if (any([](const StageRow& r) { return !r.ran() && r.supported && r.result != "refused"; })) return kTestFailed;
   if (any([](const StageRow& r) { return r.result == "failed"; })) return kTestFailed;
   return any([](const StageRow& r) { return r.ran(); }) ? kDone : kEnvironment;

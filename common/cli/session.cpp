@@ -12,7 +12,7 @@ namespace workbook::cli {
 
 namespace {
 
-/// Of UTF-8.
+/// The number of characters of a UTF-8 string.
 std::size_t characters(std::string_view text) {
   return std::size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }

@@ -1,4 +1,4 @@
-// What every verb needs: the engine's workspace, and the terminal. And the exit codes.
+// What every verb uses: the engine's workspace, the terminal and the exit codes.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,21 +20,21 @@ enum Exit { kDone = 0, kTestFailed = 1, kUsage = 2, kEnvironment = 3 };
 
 /// The workspace, and how to print.
 struct Session : judge::Workspace {
-  bool json = false;      ///< --json: one JSON document on stdout, nothing else there
+  bool json = false;      ///< --json: stdout receives one JSON document and nothing else
   bool terminal = false;  ///< stdout is a terminal: colours
 
-  /// `text` in a colour ("red", "green", "yellow", "bold", "dim") on a terminal, as it is elsewhere.
+  /// `text` in a colour ("red", "green", "yellow", "bold", "dim") on a terminal, unchanged elsewhere.
   std::string colored(const std::string& text, const char* color) const;
 };
 
-/// Opens the book. Progress goes to stderr, in one line that is overwritten, where that is a terminal.
+/// Opens the book. If stderr is a terminal, progress is printed there in one line that is overwritten.
 Session open_session();
 
-/// Characters of a line on stdout: those of the terminal, or of a page.
+/// The width of a line on stdout, in characters: the terminal's, or a default.
 std::int64_t line_width();
 
-/// The text with its lines broken at spaces so that none is longer than line_width(). Lines that begin with a space are
-/// code, and stay as they are.
+/// The text with its lines broken at spaces so that none exceeds line_width(). Lines that begin with a space are code
+/// and are not broken.
 std::string wrapped(const std::string& text);
 
 /// A JSON document on stdout, invalid UTF-8 replaced.

@@ -1,4 +1,4 @@
-// site: the book as web pages. notes/site has the program that makes them, which is JavaScript; this starts it.
+// site: writes the book as web pages, by starting the JavaScript program in notes/site.
 #include <filesystem>
 
 #include "common/cli/verbs.hpp"
@@ -13,13 +13,13 @@ namespace fs = std::filesystem;
 
 int site(const Session& session, const SiteOptions& options) {
   const fs::path program = session.book.root / "notes" / "site" / "site.mjs";
-  if (!fs::exists(program)) throw EnvironmentError("there is no notes/site here: an assignment's folder is without it");
+  if (!fs::exists(program))
+    throw EnvironmentError("notes/site does not exist here; the folder of an assignment omits it");
   for (const char* needed : {"node", "npm"}) {
     if (worker::find_program(needed).empty()) {
-      throw EnvironmentError(
-          fmt::format("the site is made with Node 18 or later and npm, and {} is not here; on Debian and Ubuntu: apt "
-                      "install nodejs npm",
-                      needed));
+      throw EnvironmentError(fmt::format(
+          "site needs Node 18 or later and npm, and {} is missing; on Debian and Ubuntu: apt install nodejs npm",
+          needed));
     }
   }
   std::vector<std::string> argv{"node", program.string(), "build"};

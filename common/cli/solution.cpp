@@ -1,5 +1,5 @@
-// solution: the book's answer beside the reader's, once theirs has passed: both texts, what differs in counted terms,
-// and why the book does it so.
+// solution: shows the book's answer next to the reader's, once theirs has passed: both texts, the counters that differ,
+// and the reasons for the book's version.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using Lines = std::vector<std::string>;
 /// A region in one of the two trees.
 struct Answer {
   std::string file;
-  int first = 0;  ///< line of the region's first line
+  int first = 0;  ///< line number of the region's first line
   Lines lines;
 };
 
@@ -37,7 +37,7 @@ Answer answer_in(const Session& session, const std::filesystem::path& folder, co
   return {};
 }
 
-/// What is missing before the answer is shown; empty if the exercise has passed.
+/// Why the answer is not shown yet; empty if the exercise has passed.
 std::string not_yet(const std::string& id, Progress state) {
   switch (state) {
     case Progress::passing:
@@ -50,15 +50,16 @@ std::string not_yet(const std::string& id, Progress state) {
       return fmt::format("exercise {} does not pass yet: ./workbook test {} says why, ./workbook hint {} helps", id, id,
                          id);
     case Progress::lost:
-      return fmt::format("the markers of exercise {} are gone from your file: ./workbook test {} says which", id, id);
+      return fmt::format("the markers of exercise {} are missing from your file: ./workbook test {} says which", id,
+                         id);
   }
   return "";
 }
 
-/// On a terminal, whether the reader means it; elsewhere --anyway has said so.
+/// Asks for confirmation on a terminal; elsewhere --anyway is the confirmation.
 bool means_it(const std::string& id) {
   if (::isatty(0) == 0 || ::isatty(2) == 0) return true;
-  fmt::print(stderr, "You can find the answer to {} only once. Show the book's all the same? [y/N] ", id);
+  fmt::print(stderr, "You can find the answer to {} yourself only once. Show the book's answer anyway? [y/N] ", id);
   const int answer = std::getchar();
   return answer == 'y' || answer == 'Y';
 }
@@ -73,7 +74,7 @@ std::string title_of(const char* whose, const Answer& answer) {
   return fmt::format("{}, {}:{}", whose, answer.file, answer.first);
 }
 
-/// Side by side where there is room, else one below the other.
+/// Side by side if the terminal is wide enough, else one below the other.
 void print_answers(const Session& session, const Answer& yours, const Answer& book) {
   const std::string left = title_of("yours", yours), right = title_of("the book's", book);
   const std::size_t width = std::max(width_of(yours.lines), left.size());
@@ -96,7 +97,7 @@ void print_answers(const Session& session, const Answer& yours, const Answer& bo
 void print_counted(const judge::Counted& counted) {
   if (counted.problem.empty()) return;
   if (counted.differences.empty()) {
-    fmt::print("\nCounted on {}: both do the same.\n", counted.problem);
+    fmt::print("\nCounted on {}: no counter differs.\n", counted.problem);
     return;
   }
   fmt::print("\nCounted on {}:\n  {:<46} {:>12} {:>12}\n", counted.problem, "", "yours", "the book's");
@@ -115,11 +116,11 @@ int solution(const Session& session, const SolutionOptions& options) {
   const std::string& id = exercise.id;
   const book::Chapter& chapter = session.book.chapter(id.substr(0, id.find('.')));
   if (!session.book.has_solutions(chapter))
-    throw EnvironmentError(fmt::format("solution {}: this book comes without its solutions", id));
+    throw EnvironmentError(fmt::format("solution {}: this copy of the book does not include its solutions", id));
   const Progress state = book::load_progress(session.book).at(id).state;
   if (const std::string missing = not_yet(id, state); !missing.empty()) {
     if (!options.anyway) {
-      fmt::print(stderr, "{}; --anyway shows the book's answer all the same\n", missing);
+      fmt::print(stderr, "{}; --anyway shows the book's answer now\n", missing);
       return kTestFailed;
     }
     if (!means_it(id)) return kTestFailed;

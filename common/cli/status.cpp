@@ -1,4 +1,4 @@
-// (none): the book at a glance. Builds nothing, runs nothing.
+// status, also the default verb: shows the state of every exercise. Builds nothing and runs nothing.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -37,15 +37,16 @@ std::string advice(const book::Chapter& chapter, const book::Exercise& exercise,
       return fmt::format("exercise {} fails: ./workbook test {}, or ./workbook hint {}", exercise.id, chapter.number,
                          exercise.id);
     case Progress::lost:
-      return fmt::format("the markers of exercise {} are gone from {}: put them back, or\n  ./workbook reset --file {}",
-                         exercise.id, file, exercise.id);
+      return fmt::format(
+          "the markers of exercise {} are missing from {}: restore them, or\n  ./workbook reset --file {}", exercise.id,
+          file, exercise.id);
     case Progress::passing:
       break;
   }
   return "";
 }
 
-/// In a release: what it leaves open. Elsewhere an assignment.toml says nothing about this folder.
+/// The exercises that a release leaves open. With solutions/ present, an assignment.toml does not describe this folder.
 std::optional<grading::Assignment> released(const Session& session) {
   const std::filesystem::path path = session.book.root / "assignment.toml";
   if (std::filesystem::is_directory(session.book.root / "solutions") || !std::filesystem::exists(path)) return {};
@@ -79,7 +80,7 @@ int status(const Session& session, const StatusOptions& /*options*/) {
     for (const book::Exercise& exercise : chapter.exercises) {
       const book::ExerciseProgress& at = progress.at(exercise.id);
       const std::string file = session.shown(at.file);
-      // What came complete is nobody's work, unless somebody has broken it.
+      // A given exercise is not the reader's work, unless it has been broken.
       const bool given = assignment && !assignment->is_open(exercise.id) &&
                          (at.state == Progress::untested || at.state == Progress::passing);
       exercises.push_back({{"id", exercise.id},
@@ -95,7 +96,7 @@ int status(const Session& session, const StatusOptions& /*options*/) {
         continue;
       }
       done += at.state == Progress::passing;
-      // Without points it is for whoever likes it: nobody is told to do it next.
+      // An exercise without points is optional and is never suggested as the next step.
       const bool left_open = exercise.points == 0 && at.state == Progress::open;
       open += at.state == Progress::open && !left_open;
       untested += at.state == Progress::untested;
@@ -106,17 +107,17 @@ int status(const Session& session, const StatusOptions& /*options*/) {
       }
       text += fmt::format("    {} {:<{}}  {:<{}}  {}\n", session.colored(symbol(at.state), color(at.state)),
                           exercise.id, id_width, exercise.title, width,
-                          session.colored(left_open ? "open, if you like" : name(at.state), color(at.state)));
+                          session.colored(left_open ? "open, optional" : name(at.state), color(at.state)));
     }
-    // Of a chapter that is not begun one line is enough, unless it comes next.
+    // A chapter that is not begun takes one line, unless it is the next one.
     if (!begun && next_in != &chapter && !chapter.exercises.empty()) {
       text.resize(chapter_begins);
-      text += fmt::format("{}{}  {} exercises, not begun\n", head, std::string(title_width - chapter.title.size(), ' '),
-                          chapter.exercises.size());
+      text += fmt::format("{}{}  {} exercises, not started\n", head,
+                          std::string(title_width - chapter.title.size(), ' '), chapter.exercises.size());
     }
     chapters.push_back({{"chapter", chapter.name()}, {"title", chapter.title}, {"exercises", exercises}});
   }
-  if (next.empty()) next = "everything is solved: ./workbook run --chapters runs your own stages";
+  if (next.empty()) next = "all exercises are solved: ./workbook run --chapters runs your own stages";
   if (session.json) {
     print_json({{"chapters", chapters},
                 {"done", done},

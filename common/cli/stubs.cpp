@@ -1,4 +1,4 @@
-// stubs: writes chapters/ from solutions/, never over a reader's work.
+// stubs: generates chapters/ from solutions/, without overwriting a reader's work.
 #include "common/book/stubs.hpp"
 
 #include "common/cli/verbs.hpp"
@@ -17,8 +17,8 @@ int stubs(const Session& session, const StubsOptions& options) {
   } else {
     for (const std::string& name : shown(result.written)) fmt::print("written: {}\n", name);
     for (const std::string& name : shown(result.backups)) fmt::print("kept a copy: {}\n", name);
-    for (const std::string& name : shown(result.kept)) fmt::print("kept, it holds work: {}\n", name);
-    if (!result.kept.empty()) fmt::print("--force writes them too, after a copy to .workbook/backup/\n");
+    for (const std::string& name : shown(result.kept)) fmt::print("kept, it contains your work: {}\n", name);
+    if (!result.kept.empty()) fmt::print("--force overwrites them too, after copying them to .workbook/backup/\n");
     if (result.written.empty() && result.kept.empty()) fmt::print("every stub is up to date\n");
   }
   return result.kept.empty() ? kDone : kTestFailed;

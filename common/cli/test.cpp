@@ -1,4 +1,4 @@
-// test: a chapter's tests on the reader's code, each exercise judged alone, and what to do about what failed.
+// test: runs a chapter's tests on the reader's code, judges each exercise separately, and explains failures.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -21,7 +21,7 @@ namespace {
 using book::Chapter;
 using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict;
 
-/// Exercises all of whose tests ran and passed, or not, to be remembered; a failure on any backend counts.
+/// The result of each exercise, for saving: passed if all of its tests ran and passed; a failure on any backend counts.
 std::map<std::string, bool> exercise_results(const Chapter& chapter, const std::vector<ChapterRun>& runs) {
   std::map<std::string, bool> results;
   for (const book::Exercise& exercise : chapter.exercises) {
@@ -34,13 +34,13 @@ std::map<std::string, bool> exercise_results(const Chapter& chapter, const std::
         passed = passed && test.result == Result::passed;
       }
     }
-    // A failure is remembered in any case, a pass only if nothing was left out.
+    // A failure is always saved, a pass only if no test was skipped.
     if (!ran.empty() && (!passed || ran.size() >= exercise.tests.size())) results[exercise.id] = passed;
   }
   return results;
 }
 
-/// The results in the form that the files for other programs are made from. Points are the book's.
+/// The report from which JUnit XML and Markdown are written. Points are the book's.
 grading::GradedSubmission empty_report() {
   grading::GradedSubmission report;
   report.student = "your code";
@@ -65,15 +65,15 @@ std::vector<std::string> test_names(const Chapter& chapter, const std::string& e
   return names;
 }
 
-/// What is to be tested: a chapter, or one of its exercises.
+/// What to test: a chapter, or one of its exercises.
 struct Wanted {
   const Chapter* chapter = nullptr;
   std::string exercise;
   Tree tree;
-  std::vector<judge::Plan> plans = {};  ///< one a backend
+  std::vector<judge::Plan> plans = {};  ///< one per backend
 };
 
-/// Keeps those that have the test --only; InputError naming all tests if none has.
+/// Keeps the plans that have the test --only; if none has it, an InputError lists all tests.
 void keep_those_with(std::vector<Wanted>& wanted, const std::string& only) {
   std::vector<std::string> names;
   std::erase_if(wanted, [&](const Wanted& want) {
@@ -81,11 +81,10 @@ void keep_those_with(std::vector<Wanted>& wanted, const std::string& only) {
     names.insert(names.end(), here.begin(), here.end());
     return std::find(here.begin(), here.end(), only) == here.end();
   });
-  if (wanted.empty())
-    fail_input("--only \"{}\": there is no such test; allowed: \"{}\"", only, fmt::join(names, "\", \""));
+  if (wanted.empty()) fail_input("--only \"{}\": no such test; allowed: \"{}\"", only, fmt::join(names, "\", \""));
 }
 
-/// What the command line asks for, or InputError, before anything is built.
+/// What the command line requests. InputError comes before anything is built.
 std::vector<Wanted> wanted_by(const Session& session, const TestOptions& options) {
   std::vector<Wanted> wanted;
   const auto add = [&](const Chapter& chapter, const std::string& exercise) {
@@ -107,7 +106,8 @@ std::vector<Wanted> wanted_by(const Session& session, const TestOptions& options
   if (!options.only.empty()) keep_those_with(wanted, options.only);
   for (const Wanted& want : wanted) {
     if (options.solutions && !session.book.has_solutions(*want.chapter)) {
-      fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", want.chapter->number);
+      fail_input("--solutions: this copy of the book has no solution of chapter {}; allowed: your own code",
+                 want.chapter->number);
     }
   }
   if (!options.backend.empty()) {
@@ -118,7 +118,7 @@ std::vector<Wanted> wanted_by(const Session& session, const TestOptions& options
   return wanted;
 }
 
-/// Plans everything, and builds it in one go.
+/// Plans everything and builds it in one build.
 judge::Built build_all(const Session& session, std::vector<Wanted>& wanted, RunRequest request,
                        const std::string& backend) {
   std::vector<std::string> targets;
@@ -137,7 +137,7 @@ judge::Built build_all(const Session& session, std::vector<Wanted>& wanted, RunR
   return build_plans(session, all);
 }
 
-/// The runs of one chapter; those without a test are left out.
+/// The runs of one chapter, without those that have no test.
 std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, const judge::Built& built,
                                    RunRequest request) {
   std::vector<ChapterRun> runs;
@@ -147,7 +147,7 @@ std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, c
     ChapterRun run = run_plan(session, plan, built, request);
     if (run.tests.empty()) continue;
     for (const std::string& refused : judge::not_gradable(session, plan, built))
-      run.notes.push_back(fmt::format("grading would not take this: {} (notes/allowed.md)", refused));
+      run.notes.push_back(fmt::format("grading would refuse this: {} (notes/allowed.md)", refused));
     runs.push_back(std::move(run));
   }
   return runs;
@@ -180,12 +180,12 @@ std::string exercise_of(const Chapter& chapter, const std::string& test) {
   return "";
 }
 
-/// test --debug: the first test of an exercise that fails, or the one named by --only, under a debugger that stops in
-/// the exercise's first line.
+/// test --debug: runs the first failing test of an exercise, or the test named by --only, under a debugger that stops
+/// at the exercise's first line.
 int debug_test(const Session& session, const TestOptions& options) {
   std::vector<Wanted> wanted = wanted_by(session, options);
   if (wanted.size() != 1 || (wanted[0].exercise.empty() && options.only.empty()))
-    fail_input("--debug takes one exercise or one test; allowed: test 2.1 --debug, or --debug --only \"its name\"");
+    fail_input("--debug needs one exercise or one test; allowed: test 2.1 --debug, or --debug --only \"NAME\"");
   if (options.backend == name(Backend::cuda))
     fail_input("--debug --backend cuda: a kernel on the GPU needs cuda-gdb; allowed: cpu or sim");
   if (std::getenv("WORKBOOK_DEBUGGER") == nullptr && worker::find_program("gdb").empty())
@@ -215,8 +215,8 @@ int debug_test(const Session& session, const TestOptions& options) {
   const judge::Built built = build_all(session, wanted, request, backend);
   session.progress("");
   fmt::print(
-      "\"{}\" under the debugger. It stops in the exercise's first line: \"info locals\" shows its variables, "
-      "\"next\" goes on by a line, \"continue\" to the end, \"quit\" ends it.\n",
+      "Running \"{}\" under the debugger, which stops at the exercise's first line. \"info locals\" shows the "
+      "variables, \"next\" runs one line, \"continue\" runs to the end, \"quit\" ends the debugger.\n",
       request.only);
   std::fflush(stdout);
   run_wanted(session, want, built, request);

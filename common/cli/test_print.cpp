@@ -7,7 +7,7 @@
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
 #include "common/book/text.hpp"
-#include "common/judge/narrow.hpp"
+#include "common/judge/localize.hpp"
 
 namespace workbook::cli {
 namespace {
@@ -18,12 +18,12 @@ using judge::ChapterRun, judge::Result, judge::Verdict;
 using Lines = std::vector<std::string>;
 using Verdicts = std::vector<const Verdict*>;
 
-constexpr std::size_t kMostLines = 30;      // of an exercise that fails
-constexpr std::size_t kLeastOfMessage = 8;  // of its first failing test, however many others there are
-constexpr std::size_t kMostPrinted = 5;     // of what a passed test has to say
+constexpr std::size_t kMostLines = 30;      // printed for a failing exercise
+constexpr std::size_t kLeastOfMessage = 8;  // of the first failing test's message, however many others fail
+constexpr std::size_t kMostPrinted = 5;     // of a passed test's message
 constexpr std::size_t kMostCauses = 3;
 
-/// Neither right nor wrong: nothing ran.
+/// The test did not run, so it is neither right nor wrong.
 bool did_not_run(Result result) {
   return result == Result::todo || result == Result::blocked || result == Result::skipped;
 }
@@ -38,7 +38,7 @@ Lines lines_of(const std::string& text, const std::string& indent) {
   return lines;
 }
 
-/// The first `most` lines, and how many there are beyond them.
+/// The first `most` lines, then the number of omitted lines.
 Lines cut(Lines lines, std::size_t most, const std::string& indent) {
   if (lines.size() <= most) return lines;
   const std::size_t left = lines.size() - most + 1;
@@ -57,43 +57,43 @@ std::string test_line(const Session& session, const Verdict& test) {
   return line;
 }
 
-/// What the failing tests say together, and where to look.
+/// The causes that the failing tests suggest together, and the location of the exercise.
 Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& first) {
   Lines lines;
   judge::Conclusion found = judge::conclude(tests);
-  const bool told = !found.causes.empty();
-  // A cause without a sentence is one that the test's own message says already.
+  const bool has_cause = !found.causes.empty();
+  // A cause without a sentence is already in the test's own message.
   std::erase_if(found.causes, [](const judge::Cause& cause) { return cause.text().empty(); });
   for (std::size_t i = 0; i < std::min(found.causes.size(), kMostCauses); ++i)
     lines.push_back(
         fmt::format("    {} {}", session.colored(i == 0 ? "likely cause:" : "or:", "bold"), found.causes[i].text()));
-  if (!told && first.result == Result::failed && found.facts.empty())
-    lines.emplace_back("    likely cause: cannot be told: it is none of the mistakes that the book knows");
+  if (!has_cause && first.result == Result::failed && found.facts.empty())
+    lines.emplace_back("    likely cause: unknown (the wrong values match none of the book's catalogued mistakes)");
   for (const std::string& fact : found.facts) lines.push_back("    " + fact);
   if (first.result == Result::crashed && first.exercise != judge::kWhole)
     lines.push_back(fmt::format("    ./workbook test {} --debug stops at the line where it happens", first.exercise));
   if (first.place) {
-    lines.push_back(fmt::format("    look at: {}:{}      more help: ./workbook hint {}", first.place->file,
+    lines.push_back(fmt::format("    see: {}:{}      more help: ./workbook hint {}", first.place->file,
                                 first.place->line, first.exercise));
   }
   return lines;
 }
 
-/// The failing test that is shown in full: the first from which the likeliest cause was told, so that what it reports
-/// stands beside it; where no cause is told, the first. The end if none fails.
+/// The failing test that is shown in full: the first that led to the likeliest cause, so that its report appears next
+/// to the cause; without a cause, the first failing test. The end if none fails.
 Verdicts::const_iterator shown_in_full(const Verdicts& tests) {
   const auto first = std::ranges::find_if(tests, [](const Verdict* test) { return is_failure(*test); });
   const judge::Conclusion found = judge::conclude(tests);
   if (found.causes.empty()) return first;
-  const auto told = std::ranges::find_if(tests, [&](const Verdict* test) {
+  const auto explained = std::ranges::find_if(tests, [&](const Verdict* test) {
     return is_failure(*test) && test->cause && test->cause->id == found.causes.front().id;
   });
-  return told == tests.end() ? first : told;
+  return explained == tests.end() ? first : explained;
 }
 
-/// The tests of one exercise, or those of the whole chapter. `shown`: messages that stand there already, such as a
-/// compiler's log that all tests have. `earlier`: an exercise of the chapter that fails; what tests of the whole say
-/// together would be guessed, since its mistake is in what they run.
+/// Prints the tests of one exercise, or those of the whole chapter. `shown`: messages already printed, such as a
+/// compiler's log that all tests share. `earlier`: a failing exercise of the chapter. The whole chapter's tests run
+/// that exercise too, so no cause is derived from them.
 void print_exercise(const Session& session, const std::string& heading, const Verdicts& tests, bool verbose,
                     std::set<std::string>& shown, const std::string& earlier = "") {
   if (tests.empty()) return;
@@ -101,7 +101,7 @@ void print_exercise(const Session& session, const std::string& heading, const Ve
   Lines end;
   if (failing != tests.end() && earlier.empty()) end = conclusion(session, tests, **failing);
   if (failing != tests.end() && !earlier.empty())
-    end = {fmt::format("    exercise {} fails, and these tests run it too: repair it first", earlier)};
+    end = {fmt::format("    exercise {} fails, and these tests run it too: fix it first", earlier)};
   const std::size_t others = 1 + tests.size() + end.size();
   const std::size_t room = verbose ? SIZE_MAX : std::max(kLeastOfMessage, kMostLines - std::min(kMostLines, others));
   Lines lines{heading};
@@ -129,7 +129,7 @@ Verdicts tests_of(const ChapterRun& run, const std::string& exercise) {
   return tests;
 }
 
-/// The exercises of which a test fails, in their order.
+/// The exercises with a failing test, in order.
 std::vector<std::string> failing_exercises(const ChapterRun& run) {
   std::vector<std::string> failing;
   for (const book::Exercise& exercise : run.chapter->exercises) {
@@ -140,7 +140,7 @@ std::vector<std::string> failing_exercises(const ChapterRun& run) {
   return failing;
 }
 
-/// One number a kind of result that occurs: "7 passed, 1 failed, 3 todo".
+/// The number of tests per kind of result: "7 passed, 1 failed, 3 todo".
 std::string counts_text(const ChapterRun& run) {
   std::string text;
   for (const Result result : judge::kResults) {
@@ -151,14 +151,14 @@ std::string counts_text(const ChapterRun& run) {
   return text;
 }
 
-/// Where exercises pass: how the book does it, and what is still open.
+/// The next step after passing: how the book solves the exercise, and what is still open.
 std::string after_passing(const Session& session, const Chapter& chapter, const std::string& exercise) {
   const auto progress = book::load_progress(session.book);
   const std::string solution = session.book.has_solutions(chapter)
                                    ? fmt::format("./workbook solution {} shows how the book does it",
                                                  exercise.empty() ? chapter.exercises.front().id : exercise)
                                    : "";
-  // What is open in this chapter, then in those behind it; whoever has skipped one is sent back at the end.
+  // Open exercises of this chapter first, then those of later chapters, then skipped earlier ones.
   std::vector<Chapter> chapters = session.book.chapters;
   std::ranges::rotate(chapters, std::ranges::find(chapters, chapter.number, &Chapter::number));
   for (const Chapter& other : chapters) {
@@ -172,10 +172,11 @@ std::string after_passing(const Session& session, const Chapter& chapter, const 
       return solution.empty() ? then : solution + "; then " + then;
     }
   }
-  return (solution.empty() ? "" : solution + "; ") + "everything is solved: ./workbook run --chapters runs your stages";
+  return (solution.empty() ? "" : solution + "; ") +
+         "all exercises are solved: ./workbook run --chapters runs your stages";
 }
 
-/// Whether a lab's WORKBOOK_MEND stands in that line.
+/// Whether that line contains a lab's WORKBOOK_MEND.
 bool is_lab_line(const Session& session, const judge::SourcePlace& place) {
   std::istringstream text(book::read_file(session.book.root / place.file));
   std::string line;
@@ -188,24 +189,23 @@ std::string next_of(const Session& session, const ChapterRun& run, const Verdict
   const Chapter& chapter = *run.chapter;
   if (test.exercise == judge::kWhole)
     return fmt::format(
-        "repair chapter {}: its exercises pass one by one; the whole chapter is asked for more, or they do not fit "
-        "each other; then ./workbook test {}",
+        "fix chapter {}: each exercise passes alone, but the chapter as a whole must do more, or the exercises do not "
+        "fit together; then ./workbook test {}",
         chapter.number, chapter.number);
   if (test.result != Result::todo)
-    return fmt::format("repair exercise {}, then ./workbook test {}", test.exercise, test.exercise);
+    return fmt::format("fix exercise {}, then ./workbook test {}", test.exercise, test.exercise);
   if (test.place && is_lab_line(session, *test.place))
     return fmt::format(
-        "exercise {}, {}: repair what is wrong there, and take out the line with WORKBOOK_MEND ({}:{}): it says that "
-        "the "
-        "exercise is open",
+        "exercise {}, {}: fix the mistake, and delete the line with WORKBOOK_MEND ({}:{}), which marks the exercise as "
+        "open",
         test.exercise, chapter.find(test.exercise)->title, test.place->file, test.place->line);
   return fmt::format("exercise {}, {}: open {}:{}, lesson in {}", test.exercise, chapter.find(test.exercise)->title,
                      test.place ? test.place->file : "", test.place ? test.place->line : 0,
                      session.shown(session.book.root / "chapters" / chapter.name() / "README.md"));
 }
 
-/// The run's tests in the order of the chapter's exercises, those of the whole chapter last. They are run in the order
-/// of the test's files, where a lab may come first.
+/// The run's tests in the order of the chapter's exercises, with the whole chapter's tests last. They run in the order
+/// of the test files, where a lab may come first.
 Verdicts in_order_of_exercises(const ChapterRun& run) {
   Verdicts all;
   for (const book::Exercise& exercise : run.chapter->exercises)
@@ -228,7 +228,8 @@ void print_run(const Session& session, const std::vector<ChapterRun>& runs, cons
     fmt::print("warnings:\n");
     for (const std::string& line : lines_of(run.own_warnings, "    ")) fmt::print("{}\n", line);
   }
-  // On a GPU each exercise is tested with the reader's other ones: what fails on the backends before is the cause.
+  // On a GPU each exercise is tested with the reader's other exercises, so a failure on an earlier backend is the
+  // cause.
   std::set<std::string> shown, failed_before;
   for (const ChapterRun* before = runs.data(); before != &run; ++before)
     for (const std::string& id : failing_exercises(*before)) failed_before.insert(id);
@@ -246,15 +247,15 @@ void print_run(const Session& session, const std::vector<ChapterRun>& runs, cons
 }
 
 void print_unavailable(const Session& session, const std::vector<ChapterRun>& runs) {
-  std::set<Backend> told;
+  std::set<Backend> reported;
   for (const ChapterRun& run : runs) {
-    if (run.unavailable.empty() || !told.insert(run.backend).second) continue;
+    if (run.unavailable.empty() || !reported.insert(run.backend).second) continue;
     fmt::print("{}\n", session.colored(fmt::format("not on {}: {}", text(run.backend), run.unavailable), "yellow"));
   }
 }
 
 void print_next(const Session& session, const std::vector<ChapterRun>& runs, const std::string& exercise) {
-  // What fails comes before what is open.
+  // Failures come before open exercises.
   for (const ChapterRun& run : runs) {
     const Verdicts tests = in_order_of_exercises(run);
     const auto failing = std::ranges::find_if(tests, [](const Verdict* test) { return is_failure(*test); });
@@ -277,7 +278,7 @@ void print_next(const Session& session, const std::vector<ChapterRun>& runs, con
     }
   }
   if (passed == nullptr) {
-    fmt::print("next: ./workbook doctor says what is missing here\n");
+    fmt::print("next: ./workbook doctor lists what is missing on this machine\n");
   } else if (passed->tree == "solutions") {
     fmt::print("next: your own code: ./workbook test {}\n",
                exercise.empty() ? std::to_string(passed->chapter->number) : exercise);

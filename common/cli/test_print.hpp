@@ -1,4 +1,4 @@
-// What test says of its runs, for people: an exercise at a time, and what to do next.
+// Prints the results of test for people, one exercise at a time, and the next step.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace workbook::cli {
 
-/// A chapter on one backend. Of each exercise the first test that failed is printed in full, the others in one line
-/// each, then what they say together: at most 30 lines, or with `verbose` all there is. `runs`: the chapter's on all
-/// backends, of which this is one.
+/// Prints a chapter's results on one backend. For each exercise, the first failed test is printed in full, the others
+/// in one line each, then the likely causes: at most 30 lines, or everything with `verbose`. `runs`: the chapter's runs
+/// on all backends, including this one.
 void print_run(const Session& session, const std::vector<judge::ChapterRun>& runs, const judge::ChapterRun& run,
                bool verbose);
 
-/// The backends on which nothing ran, one line each, however many chapters they stand for.
+/// Prints one line for each backend on which nothing ran, however many chapters it concerns.
 void print_unavailable(const Session& session, const std::vector<judge::ChapterRun>& runs);
 
-/// "next: …": the first thing to repair or to write; if all is well, what the book has to offer then. `exercise`: the
-/// one that alone was tested, or empty.
+/// Prints "next: …": the first exercise to fix or to write, or what follows once all tests pass. `exercise`: the only
+/// exercise tested, or empty.
 void print_next(const Session& session, const std::vector<judge::ChapterRun>& runs, const std::string& exercise);
 
 }  // namespace workbook::cli

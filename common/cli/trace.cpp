@@ -1,5 +1,5 @@
-// trace: what a chapter's kernels do. One run on the simulator, which records every launch: traffic of each tensor,
-// bank conflicts, barriers, and which tiles each block read.
+// trace: shows what a chapter's kernels do. One run on the simulator records every launch: the traffic of each tensor,
+// bank conflicts, barriers, and the tiles that each thread block read.
 #include <fmt/ranges.h>
 
 #include <filesystem>
@@ -20,17 +20,17 @@ namespace {
 using book::Chapter;
 using nlohmann::json;
 
-/// "a chapter with kernels: 1, 3": those that `serves` holds of.
+/// "a chapter with kernels: 1, 3", listing the chapters that satisfy `serves`.
 template <class Serves>
 std::string kernel_chapters(const Session& session, const Serves& serves) {
   std::vector<int> numbers;
   for (const Chapter& chapter : session.book.chapters)
     if (chapter.runs_on(Backend::sim) && serves(chapter)) numbers.push_back(chapter.number);
-  return numbers.empty() ? "a chapter with kernels, of which this book has none"
+  return numbers.empty() ? "a chapter with kernels (this book has none)"
                          : fmt::format("a chapter with kernels: {}", fmt::join(numbers, ", "));
 }
 
-/// A chapter that launches kernels; InputError naming those that do.
+/// A chapter that launches kernels; otherwise an InputError lists those that do.
 const Chapter& kernel_chapter(const Session& session, const std::string& which) {
   const Chapter& chapter = session.book.chapter(which);
   if (chapter.runs_on(Backend::sim)) return chapter;
@@ -38,29 +38,30 @@ const Chapter& kernel_chapter(const Session& session, const std::string& which) 
              kernel_chapters(session, [](const Chapter&) { return true; }));
 }
 
-/// What its kernels take on the simulator, for messages.
+/// The types that its kernels support on the simulator, for messages.
 std::vector<std::string> elements_of(const Chapter& chapter) {
   std::vector<std::string> all{name(chapter.element_on(Backend::sim))};
   for (const Element more : chapter.more_elements) all.push_back(name(more));
   return all;
 }
 
-/// What --br and --bc asked for must be what the kernels took.
+/// Checks that the kernels used the tile sizes that --br and --bc requested.
 void require_tiles(const Chapter& chapter, const judge::Trace& trace, const TraceOptions& options) {
-  const auto check = [&](const char* flag, std::int64_t asked, const char* tensor) {
-    if (asked == 0) return;
-    const std::int64_t took = judge::tile_rows_taken(trace, tensor, asked);
-    if (took == asked) return;
-    if (took == 0)
-      fail_input("{} {}: chapter {} has no tiles to choose; allowed: leave it out", flag, asked, chapter.number);
-    fail_input("{} {}: chapter {} takes tiles of {} rows only; allowed: {}, or leave it out", flag, asked,
-               chapter.number, took, took);
+  const auto check = [&](const char* flag, std::int64_t requested, const char* tensor) {
+    if (requested == 0) return;
+    const std::int64_t used = judge::tile_rows_taken(trace, tensor, requested);
+    if (used == requested) return;
+    if (used == 0)
+      fail_input("{} {}: chapter {} has no tile size to choose; allowed: omit the option", flag, requested,
+                 chapter.number);
+    fail_input("{} {}: chapter {} only has tiles of {} rows; allowed: {}, or omit the option", flag, requested,
+               chapter.number, used, used);
   };
   check("--br", options.Br, "Q");
   check("--bc", options.Bc, "K");
 }
 
-/// What --lines asks for.
+/// The tables of --lines.
 struct AskedLines {
   std::vector<judge::TraceBeside> beside;
   std::vector<judge::ComparedPart> parts;
@@ -86,7 +87,7 @@ std::string title_of(const Chapter& chapter, const judge::Tree& tree) {
                      tree.name == "solutions" ? "the book's solution" : "your code");
 }
 
-/// What --beside names, to be run on the same input.
+/// The second trace, named by --beside, which runs on the same input.
 struct Other {
   const Chapter* chapter;
   judge::Tree tree;
@@ -101,24 +102,26 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
   }
   const Chapter& other = options.beside == "book" ? chapter : kernel_chapter(session, options.beside);
   if (std::ranges::count(other.passes(), options.pass) == 0) {
-    fail_input("--beside {}: chapter {} is for the {} pass, chapter {} for the {} pass; allowed: chapters of one pass",
-               options.beside, other.number, other.pass, chapter.number, options.pass);
+    fail_input(
+        "--beside {}: chapter {} computes the {} pass, chapter {} the {} pass; allowed: chapters of the same pass",
+        options.beside, other.number, other.pass, chapter.number, options.pass);
   }
   if (!other.does(options.mask)) {
-    fail_input("--beside {}: chapter {} has no {}; allowed: leave out --{}", options.beside, other.number,
+    fail_input("--beside {}: chapter {} has no {}; allowed: omit --{}", options.beside, other.number,
                lacking_part(other.masks, options.mask), lacking_option(other.masks, options.mask));
   }
   if (const std::string what = other.does_not_do(problem, Backend::sim); !what.empty())
-    fail_input("--beside {}: chapter {} does not do {} on the simulator; allowed: as many heads as Q has",
-               options.beside, other.number, what);
+    fail_input(
+        "--beside {}: chapter {} does not support {} on the simulator; allowed: as many K/V heads as query heads",
+        options.beside, other.number, what);
   const bool book = options.beside == "book" || options.solutions;
   if (book && !session.book.has_solutions(other)) {
-    fail_input("--beside {}: there is no solution of chapter {} here", options.beside, other.number);
+    fail_input("--beside {}: this copy of the book has no solution of chapter {}", options.beside, other.number);
   }
   return {&other, book ? solutions_tree(session, other) : readers_tree(session, other), options.mask};
 }
 
-/// The page, with what --beside names. Says on stderr what cannot be shown.
+/// Writes the page, with the second trace of --beside. Prints to stderr what cannot be shown.
 void write_page(const Session& session, const Chapter& chapter, const judge::Tree& tree, const Problem& problem,
                 const TraceOptions& options, const judge::Traced& traced, const AskedLines& lines) {
   std::vector<TraceColumn> columns{
@@ -148,21 +151,21 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
   book::write_file(std::filesystem::absolute(options.html),
                    trace_page(session.book.root / "notes" / "site" / "figures",
                               columns.size() == 1 ? columns[0].title
-                                                  : fmt::format("Chapter {} beside {}", chapter.number,
+                                                  : fmt::format("Chapter {} compared with {}", chapter.number,
                                                                 options.beside == "causal" || options.beside == "book"
                                                                     ? options.beside
                                                                     : "chapter " + options.beside),
                               columns));
 }
 
-/// InputError for what the chapter does not have on the simulator.
+/// InputError for a request that the chapter does not support on the simulator.
 void require_served(const Session& session, const Chapter& chapter, const TraceOptions& options,
                     std::optional<Element> element) {
   if (std::ranges::count(chapter.passes(), options.pass) == 0)
     fail_input("--pass {}: chapter {} has no such pass; allowed: {}", options.pass, chapter.number,
                fmt::join(chapter.passes(), ", "));
   if (options.pass == "backward" && (options.Br > 0 || options.Bc > 0)) {
-    fail_input("{}: chapter {} chooses its own tiles; allowed: leave it out", options.Br > 0 ? "--br" : "--bc",
+    fail_input("{}: chapter {} chooses its own tile sizes; allowed: omit the option", options.Br > 0 ? "--br" : "--bc",
                chapter.number);
   }
   if (element && !chapter.takes(*element, Backend::sim)) {
@@ -170,11 +173,12 @@ void require_served(const Session& session, const Chapter& chapter, const TraceO
                fmt::join(elements_of(chapter), ", "));
   }
   if (!chapter.does(options.mask)) {
-    fail_input("--{}: chapter {} has no {}; allowed: leave it out", lacking_option(chapter.masks, options.mask),
+    fail_input("--{}: chapter {} has no {}; allowed: omit the option", lacking_option(chapter.masks, options.mask),
                chapter.number, lacking_part(chapter.masks, options.mask));
   }
   if (options.solutions && !session.book.has_solutions(chapter)) {
-    fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
+    fail_input("--solutions: this copy of the book has no solution of chapter {}; allowed: your own code",
+               chapter.number);
   }
 }
 
@@ -184,7 +188,7 @@ int trace(const Session& session, const TraceOptions& given) {
   TraceOptions options = given;
   require_writable("--html", options.html);
   if (!options.beside.empty() && options.html.empty())
-    fail_input("--beside {}: two kernels are shown on a page; allowed: with --html FILE", options.beside);
+    fail_input("--beside {}: only a page shows two traces; allowed: with --html FILE", options.beside);
   const Chapter& chapter = kernel_chapter(session, options.chapter);
   if (options.pass.empty()) options.pass = chapter.pass;
   const std::optional<Element> element = element_named(options.element);
@@ -195,7 +199,7 @@ int trace(const Session& session, const TraceOptions& given) {
   const Problem problem = make_problem(session, options);
   check(problem.shape);
   if (const std::string what = chapter.does_not_do(problem, Backend::sim); !what.empty())
-    fail_input("{}: chapter {} does not do {} on the simulator; allowed: as many heads as Q has, or {}",
+    fail_input("{}: chapter {} does not support {} on the simulator; allowed: as many K/V heads as query heads, or {}",
                options.k.empty() ? fmt::format("--kv-heads {}", options.kv_heads) : "--k " + options.k, chapter.number,
                what, kernel_chapters(session, [&](const Chapter& other) {
                  return other.does_not_do(problem, Backend::sim).empty();
@@ -203,11 +207,11 @@ int trace(const Session& session, const TraceOptions& given) {
   const judge::Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
 
   if (!options.beside.empty())
-    other_of(session, chapter, tree, problem, options);  // says what is wrong before anything runs
+    other_of(session, chapter, tree, problem, options);  // refuses bad options before anything runs
 
   const judge::Traced traced = run_traced(session, chapter, tree, problem, request);
   if (traced.trace.too_large > 0) {
-    fail_input("--seq, --heads: {} tokens and {} heads are too many to record ({}, at most {}); allowed: fewer",
+    fail_input("--seq, --heads: {} tokens and {} heads are too many to record ({}, at most {}); allowed: fewer of them",
                problem.shape.Nq, problem.shape.B * problem.shape.H, bytes_text(double(traced.trace.too_large)),
                bytes_text(double(judge::kMostOfRecord)));
   }
@@ -225,7 +229,7 @@ int trace(const Session& session, const TraceOptions& given) {
   if (!options.html.empty() && traced.result == "ok") {
     write_page(session, chapter, tree, problem, options, traced, lines);
   } else if (!options.html.empty()) {
-    fmt::print(stderr, "nothing was written: there is no result\n");
+    fmt::print(stderr, "nothing was written: the run has no result\n");
   }
   if (session.json) {
     print_json(trace_json(chapter, tree, problem, options, traced, lines));

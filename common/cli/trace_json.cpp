@@ -33,7 +33,7 @@ json costs_json(const judge::LineCosts& costs) {
           {"sectors", costs.sectors}};
 }
 
-/// "beside": by the names of the kernels, null where there is no counterpart.
+/// "beside": by kernel name, null without a counterpart.
 json beside_json(const std::vector<judge::TraceBeside>& beside,
                  const std::vector<std::optional<judge::LineCosts>>& costs) {
   json all = json::object();

@@ -1,4 +1,4 @@
-// A trace as JSON: what --json prints, and what the page is fed with.
+// A trace as JSON, as --json prints it and the page receives it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@ namespace workbook::cli {
 
 /// One launch: counters, tensors, notes, maps.
 nlohmann::json launch_json(const judge::TracedLaunch& launch);
-/// Costs by part and line; "beside": by the names of the kernels, null where there is no counterpart.
+/// Costs by part and line; "beside": by kernel name, null without a counterpart.
 nlohmann::json lines_json(const std::vector<judge::ComparedPart>& parts, const std::vector<judge::TraceBeside>& beside);
 
 }  // namespace workbook::cli

@@ -21,8 +21,8 @@ namespace {
 using namespace workbook::judge;
 using nlohmann::json;
 
-constexpr std::int64_t kMostCells = 96;        // of a drawn map, down and across
-constexpr std::int64_t kMostRowsOfPage = 128;  // a page stays small
+constexpr std::int64_t kMostCells = 96;        // of a drawn map, in each dimension
+constexpr std::int64_t kMostRowsOfPage = 128;  // keeps the page small
 
 json table_json(const TraceTable& table, const char* legend = nullptr) {
   return {{"rows", table.rows}, {"left", table.left}, {"legend", legend == nullptr ? json(nullptr) : json(legend)}};
@@ -33,7 +33,7 @@ const char* kind_name(DrawnCell::Kind kind) {
   return names[std::size_t(kind)];
 }
 
-/// "3", or "3-5" if several are drawn as one.
+/// "3", or "3-5" if several rows are drawn as one.
 std::vector<std::string> drawn_names(const std::vector<std::int64_t>& names, std::int64_t scale) {
   std::vector<std::string> all;
   for (std::size_t first = 0; first < names.size(); first += std::size_t(scale)) {
@@ -65,7 +65,7 @@ json drawn_map_json(const TileMap& map) {
           {"note", map_note(map, drawn)}};
 }
 
-/// By interval what block 0 asked of device memory: {name: [bytes read, bytes written]}.
+/// Per interval, the bytes that thread block 0 requested from device memory: {name: [bytes read, bytes written]}.
 json moved_json(const TracedLaunch& launch) {
   json all = json::array();
   for (const TracedInterval& interval : launch.intervals) {
@@ -84,14 +84,14 @@ json moved_json(const TracedLaunch& launch) {
   return all;
 }
 
-/// A float's own digits and no more.
+/// Only the significant digits of a float.
 json short_json(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "∞" : "−∞";
   return std::stod(fmt::format("{:.7g}", value));
 }
 
-/// [{"label": "m", "row": 3, "at": [[INTERVAL, VALUE]]}], without rows of a tile that is not full.
+/// [{"label": "m", "row": 3, "at": [[INTERVAL, VALUE]]}], without the rows past the end of a partial tile.
 json values_json(const TracedLaunch& launch) {
   const TracedTensor* Q = launch.tensor("Q");
   const std::int64_t end = Q != nullptr && Q->tiling ? std::min(Q->tiling->rows, kMostRowsOfPage) : kMostRowsOfPage;
@@ -105,7 +105,7 @@ json values_json(const TracedLaunch& launch) {
   return all;
 }
 
-/// What --json says of the launch, and how the page shows it.
+/// The launch as --json prints it, plus what the page shows.
 json page_launch(const TracedLaunch& launch) {
   json all = launch_json(launch), tables{table_json(traffic_table(launch), traffic_legend)}, maps = json::array();
   if (const TraceTable shared = shared_table(launch); shared.rows.size() > 1)

@@ -1,5 +1,5 @@
-// The trace as a page: one HTML file that needs nothing beside it. It carries the modules of notes/site/figures and the
-// facts that they draw.
+// The trace as a page: one self-contained HTML file. It includes the modules of notes/site/figures and the data that
+// they draw.
 #pragma once
 
 #include <filesystem>
@@ -16,15 +16,15 @@ struct TraceColumn {
   std::string input;  ///< "Attention over …"
   const judge::Trace* trace = nullptr;
   std::vector<judge::ComparedPart> parts;  ///< by source line
-  std::vector<judge::TraceBeside> beside;  ///< what the parts are compared with
+  std::vector<judge::TraceBeside> beside;  ///< the traces that the parts are compared with
 };
-/// One kernel, or two side by side. `figures`: the folder with trace.html, trace.mjs and what that imports.
+/// One kernel, or two side by side. `figures`: the folder with trace.html, trace.mjs and the modules it imports.
 std::string trace_page(const std::filesystem::path& figures, const std::string& title,
                        const std::vector<TraceColumn>& columns);
 
-/// A module of that folder and all that it imports, each before those that import it, as one script: every module is a
-/// function whose result, its exports, is modules['NAME.mjs']. Only named imports of files beside it are known, and
-/// exports where a name is declared.
+/// A module of that folder and everything that it imports, as one script in dependency order. Every module becomes a
+/// function whose result, its exports, is stored in modules['NAME.mjs']. Only named imports of files in the same folder
+/// and exports at declarations are supported.
 std::string bundled(const std::filesystem::path& module);
 
 }  // namespace workbook::cli

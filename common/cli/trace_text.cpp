@@ -42,7 +42,7 @@ std::string map_text(const TileMap& map) {
     drawn = draw(map, std::max<std::int64_t>(scale, 1));
     if (std::int64_t(drawn.cells[0].size()) * characters() <= room && std::int64_t(drawn.cells.size()) <= kMostRows)
       break;
-    if (scale > std::max(rows, columns)) break;  // one cell: it cannot be smaller
+    if (scale > std::max(rows, columns)) break;  // a map of one cell cannot shrink further
   }
   const std::size_t width = std::size_t(characters()) - (drawn.width() > 1 ? 1 : 0);
   std::string text = fmt::format("  tile map: {}\n", map_title(map));

@@ -9,7 +9,7 @@ namespace workbook::cli {
 /// `metrics`: every counter with Nsight Compute's name for it.
 void print_trace(const Session& session, const judge::Trace& trace, bool metrics);
 
-/// What each line asked for, part after part.
+/// The memory requests of each source line, part by part.
 void print_lines(const Session& session, const std::vector<judge::ComparedPart>& parts,
                  const std::vector<judge::TraceBeside>& beside);
 

@@ -1,5 +1,5 @@
-// train: a small language model, trained in every precision from the same start on the same batches, and what becomes
-// of its loss.
+// train: trains a small language model in every precision, with the same initial weights and batches, and compares the
+// losses.
 #include <signal.h>
 
 #include <algorithm>
@@ -27,16 +27,16 @@ constexpr std::int64_t kSteps = 400, kStepsOnSimulator = 200;  // unless --steps
 
 // ---- Stopping. -----------------------------------------------------------------------------------------------------
 
-volatile sig_atomic_t stop_asked = 0;
+volatile sig_atomic_t stop_requested = 0;
 
-/// While it lives, the first Ctrl-C (or SIGTERM) asks the training to stop after its step; a second one ends the
-/// program at once.
+/// During its lifetime, the first Ctrl-C (or SIGTERM) stops the training after the current step; a second one ends the
+/// program immediately.
 class StopOnSignal {
  public:
   StopOnSignal() {
-    stop_asked = 0;
+    stop_requested = 0;
     struct sigaction action {};
-    action.sa_handler = [](int) { stop_asked = 1; };
+    action.sa_handler = [](int) { stop_requested = 1; };
     action.sa_flags = SA_RESETHAND;
     for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &before_[i]);
   }
@@ -45,7 +45,7 @@ class StopOnSignal {
   }
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
-  bool asked() const { return stop_asked != 0; }
+  bool requested() const { return stop_requested != 0; }
 
  private:
   static constexpr std::array kSignals{SIGINT, SIGTERM};
@@ -54,7 +54,7 @@ class StopOnSignal {
 
 // ---- The experiment. -----------------------------------------------------------------------------------------------
 
-/// What the options ask for.
+/// The experiment that the options describe.
 Experiment experiment_of(const Session& session, const TrainOptions& options) {
   Settings s;
   s.seed = options.seed;
@@ -69,11 +69,11 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
   s.overflow_at = options.overflow_at;
   check(s);
   if (!options.backend.empty() && !options.chapters && !options.solutions) {
-    fail_input("--backend {}: the book's plain attention runs on the CPU; allowed with --chapters or --solutions",
+    fail_input("--backend {}: the plain attention runs on the CPU only; allowed with --chapters or --solutions",
                options.backend);
   }
   if (!options.attention.empty() && !options.chapters && !options.solutions) {
-    fail_input("--attention {}: the book's plain attention is no chapter's; allowed with --chapters or --solutions",
+    fail_input("--attention {}: the plain attention belongs to no chapter; allowed with --chapters or --solutions",
                fmt::join(options.attention, ","));
   }
   CodeUnderTraining code;
@@ -93,7 +93,7 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
 
 int train(const Session& session, const TrainOptions& options) {
   if (!options.resume.empty() && options.settings_given) {
-    fail_input("--resume {}: it comes with its own settings and text; allowed beside it: --steps and --out",
+    fail_input("--resume {}: the checkpoint has its own settings and text; allowed with it: --steps and --out",
                options.resume);
   }
   const fs::path folder = options.out.empty() ? session.book.root / ".workbook" / "train" : fs::path(options.out);
@@ -107,8 +107,8 @@ int train(const Session& session, const TrainOptions& options) {
     chapters.emplace(session, experiment.code, precisions, experiment.settings.model.head_dim);
     if (const std::vector<std::string> open = chapters->open_exercises(); !open.empty()) {
       session.progress("");
-      fmt::print(stderr, "still open in {}: {}; what needs one of them stops there\n", chapters->text(),
-                 fmt::join(open, ", "));
+      fmt::print(stderr, "still open in {}: {}; a run that needs one of these exercises stops there\n",
+                 chapters->text(), fmt::join(open, ", "));
     }
   }
   require_folder("--out", folder);
@@ -120,10 +120,10 @@ int train(const Session& session, const TrainOptions& options) {
     const StopOnSignal stop;
     try {
       trained = training::train(session, experiment, steps, chapters ? &*chapters : nullptr, checkpoint,
-                                [&] { return stop.asked(); });
+                                [&] { return stop.requested(); });
     } catch (...) {
       session.progress("");
-      fmt::print(stderr, "the runs so far are in {}\n", session.shown(checkpoint));
+      fmt::print(stderr, "the runs up to here are saved in {}\n", session.shown(checkpoint));
       throw;
     }
   }
@@ -149,9 +149,9 @@ int train(const Session& session, const TrainOptions& options) {
   }
   if (!not_drawn.empty()) fmt::print(stderr, "no plot: {}\n", not_drawn);
   if (!trained.finished && trained.longest() == 0) {
-    fmt::print(stderr, "no step was made\n");
+    fmt::print(stderr, "no step was run\n");
   } else if (!trained.finished) {
-    fmt::print(stderr, "stopped before step {}; to go on: ./workbook train --resume {} --steps {}\n", steps,
+    fmt::print(stderr, "stopped before step {}; to continue: ./workbook train --resume {} --steps {}\n", steps,
                worker::shell_quoted(session.shown(checkpoint)), steps);
   }
   return trained.finished ? kDone : kTestFailed;

@@ -23,7 +23,7 @@ void print_curves(const Trained& trained) {
   for (std::size_t i = 1; i <= rows; ++i) {
     const std::size_t step = std::max<std::size_t>(1, steps * i / rows);
     if (step == shown) continue;
-    // The mean over the steps since the row before.
+    // The mean over the steps since the previous row.
     fmt::print("  {:>6}", step);
     for (const RunResult& result : trained.runs) {
       double sum = 0;
@@ -47,12 +47,13 @@ void print_results(const Session& session, const Experiment& experiment, const s
   if (!experiment.code.tree.empty()) {
     fmt::print("Attention and the loss scale by {}, kernels on {}.\n", code, text(*experiment.code.backend));
   }
-  fmt::print("{} tokens a step, the loss their mean over {} in all ({} share{}); seed {}, text of {} bytes.\n\n",
-             s.tokens() / s.shares, s.tokens(), s.shares, s.shares == 1 ? "" : "s", s.seed, experiment.text.size());
-  fmt::print("Loss in nats a byte, mean since the row above:\n\n");
+  fmt::print(
+      "{} tokens per step; the loss is the mean over {} tokens in total ({} share{}); seed {}, text of {} bytes.\n\n",
+      s.tokens() / s.shares, s.tokens(), s.shares, s.shares == 1 ? "" : "s", s.seed, experiment.text.size());
+  fmt::print("Loss in nats per byte, mean since the row above:\n\n");
   print_curves(trained);
   fmt::print("\n  {:<12} {:>6} {:>9} {:>10} {:>10} {:>8} {:>10} {:>9}   {}\n", "run", "steps", "loss", "validation",
-             "above fp32", "skipped", "scale", "tokens/s", "gradients that are 0: Wq, Wk, Wv, others");
+             "above fp32", "skipped", "scale", "tokens/s", "zero gradients: Wq, Wk, Wv, others");
   for (const RunResult& result : trained.runs) {
     std::string zeros = "-";
     if (result.gradients) {
@@ -65,7 +66,7 @@ void print_results(const Session& session, const Experiment& experiment, const s
                result.above_fp32 ? fmt::format("{:+.2f}%", 100 * *result.above_fp32) : "-", result.skipped(),
                fmt::format("{}", result.run->scaler.scale), number_or(result.tokens_per_second, "{:.0f}"), zeros);
   }
-  fmt::print("\nloss: mean of the last tenth of the steps; gradients that are 0: in the last step.\n");
+  fmt::print("\nloss: mean over the last tenth of the steps; zero gradients: share in the last step.\n");
   for (const RunResult& result : trained.runs) {
     if (!result.problem.empty())
       fmt::print("\n{}: {}\n", session.colored(name(result.run->precision), "bold"), result.problem);

@@ -1,4 +1,4 @@
-// What `train` says of its runs, for people and for programs.
+// Prints the runs of `train`, for people and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,11 +10,11 @@
 
 namespace workbook::cli {
 
-/// code: whose attention it is, as text.
+/// code: whose attention is used, as text.
 void print_results(const Session& session, const training::Experiment& experiment, const std::string& code,
                    const training::Trained& trained);
 
-/// files: what was written.
+/// files: the files written.
 nlohmann::json results_json(const training::Experiment& experiment, const training::Trained& trained,
                             const std::vector<std::string>& files);
 

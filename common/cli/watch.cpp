@@ -1,5 +1,5 @@
-// watch: tests a chapter, or one of its exercises, again whenever one of its files is saved. Polls, because file events
-// do not reach Linux programs from Windows editors under WSL2.
+// watch: tests a chapter or an exercise again whenever one of its files is saved. It polls, because under WSL2 Linux
+// programs receive no file events for saves by Windows editors.
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -15,7 +15,7 @@ using Times = std::map<std::string, std::filesystem::file_time_type>;
 Times save_times(const Session& session, const book::Chapter& chapter) {
   Times times;
   for (const std::string& file : chapter.files) {
-    std::error_code missing;  // editors replace files: for a moment there may be none
+    std::error_code missing;  // editors replace files, so a file may be missing for a moment
     times[file] = std::filesystem::last_write_time(session.book.reader(chapter, file), missing);
   }
   return times;

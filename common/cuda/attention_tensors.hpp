@@ -1,5 +1,4 @@
-// The tensors of one attention call on the device, forward or backward: what the operations of every kernel chapter
-// begin and end with.
+// The device tensors of one attention call, forward or backward, which the operations of every kernel chapter use.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +15,19 @@ namespace workbook::cuda {
 
 namespace detail {
 
-/// How elements on the device travel: those of 16 bits as codes.
+/// How elements are transferred to and from the device: 16-bit elements as codes.
 template <class T>
 using Code = std::conditional_t<sizeof(T) == 2, std::uint16_t, float>;
 
-/// Each array with its line of the table, in order.
+/// Calls take(CallTensor, array) for each array with its row of the table, in order.
 template <class Table, class Take, class... Arrays>
-void walk(const Table& table, const Take& take, Arrays&... arrays) {
+void for_each_tensor(const Table& table, const Take& take, Arrays&... arrays) {
   static_assert(sizeof...(Arrays) == std::tuple_size_v<Table>);
   const CallTensor* tensor = table.data();
   (take(*tensor++, arrays), ...);
 }
 
-/// Inputs from a call's arrays, outputs to be written. Memory allocated after it is counted as the chapter's.
+/// Copies inputs from a call's arrays and allocates outputs. Memory allocated later is counted as the chapter's.
 struct FromCall {
   const Arguments& call;
   template <class T>
@@ -39,10 +38,10 @@ struct FromCall {
   }
 };
 
-/// What a mask has in device memory.
+/// The arrays of a mask in device memory.
 struct MaskArrays {
   DeviceArray<float> sink;           ///< (H); empty: none
-  DeviceArray<std::int32_t> starts;  ///< of its packed sequences, (S + 1); empty: one
+  DeviceArray<std::int32_t> starts;  ///< of its packed sequences, (S + 1); empty: one sequence
 
   MaskArrays() = default;
   explicit MaskArrays(const Arguments& call) : MaskArrays(call.has("mask") ? call.setting().mask : Mask::none) {}
@@ -52,7 +51,7 @@ struct MaskArrays {
       starts = DeviceArray<std::int32_t>("starts", std::span<const std::int32_t>(mask.starts()));
   }
 };
-/// What a kernel takes of an array that a call may have: nullptr if it has not.
+/// The pointer to an optional array; nullptr if the call has no such array.
 template <class T>
 T* data_or_none(DeviceArray<T>& array) {
   return array.size() > 0 ? array.data() : nullptr;
@@ -60,12 +59,12 @@ T* data_or_none(DeviceArray<T>& array) {
 
 }  // namespace detail
 
-/// What both passes do with their tensors; Tensors has them, and each(take), which calls take(CallTensor, array).
+/// Common to the tensors of both passes. Tensors has each(take), which calls take(CallTensor, array) for every tensor.
 template <class Tensors>
 class OnDevice {
  public:
-  /// Counts the reads by tiles of so many rows (simulator): the counters "K.tiles", … and the tile map of `./workbook
-  /// trace`.
+  /// Counts reads by tiles of `of_queries` rows (Q, O, …) and `of_keys` rows (K, V, …), on the simulator: the counters
+  /// "K.tiles", … and the tile map of `./workbook trace`.
   void count_tiles(const Shape& shape, std::int64_t of_queries, std::int64_t of_keys) {
     self().each([&](const CallTensor& tensor, auto& array) {
       if (!tensor.by_tiles) return;
@@ -74,7 +73,7 @@ class OnDevice {
                            std::size_t(tensor.kind == CallTensor::of_keys ? of_keys : of_queries));
     });
   }
-  /// Waits for the kernels and brings the outputs back.
+  /// Waits for the kernels and copies the outputs to the host.
   void download(const Arguments& call) {
     self().each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
       if (tensor.output) array.download(call.array<detail::Code<T>>(tensor.name));
@@ -85,7 +84,7 @@ class OnDevice {
   Tensors& self() { return static_cast<Tensors&>(*this); }
 };
 
-/// Element is half or __nv_bfloat16. Inputs may go on behind the last row.
+/// Element is half or __nv_bfloat16. Inputs may extend past the last row.
 template <class Element>
 struct AttentionTensors : OnDevice<AttentionTensors<Element>> {
   AttentionTensors() = default;
@@ -96,7 +95,7 @@ struct AttentionTensors : OnDevice<AttentionTensors<Element>> {
   }
   template <class Take>
   void each(const Take& take) {
-    detail::walk(forward_tensors, take, Q, K, V, O, lse);
+    detail::for_each_tensor(forward_tensors, take, Q, K, V, O, lse);
   }
 
   DeviceArray<Element> Q, K, V, O;
@@ -114,14 +113,14 @@ struct GradientTensors : OnDevice<GradientTensors<Element, Gradient>> {
     if (of_mask.sink.size() > 0) dsink = DeviceArray<float>("dsink", of_mask.sink.size(), Role::output);
     begin_chapter();
   }
-  /// And the gradient of the sinks.
+  /// Also copies the gradient of the sinks.
   void download(const Arguments& call) {
     OnDevice<GradientTensors>::download(call);
     if (dsink.size() > 0) dsink.download(call.array<float>("dsink"));
   }
   template <class Take>
   void each(const Take& take) {
-    detail::walk(backward_tensors, take, Q, K, V, O, dO, lse, dQ, dK, dV);
+    detail::for_each_tensor(backward_tensors, take, Q, K, V, O, dO, lse, dQ, dK, dV);
   }
 
   DeviceArray<Element> Q, K, V, O, dO;

@@ -20,7 +20,7 @@ std::uint64_t workbook::cuda::available_memory() {
     }
     meminfo.ignore(256, '\n');
   }
-  // A container's limit (cgroup v2); "max" and a missing file leave it as it is.
+  // A container's limit (cgroup v2); "max" and a missing file impose no limit.
   std::uint64_t limit = 0, used = 0;
   if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
     available = std::min(available, limit > used ? limit - used : 0);

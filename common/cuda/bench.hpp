@@ -1,5 +1,5 @@
-// What a stage of attention is timed on (timing.hpp): sets of its call's tensors, made on the device; on the simulator,
-// by the host.
+// The sets of tensors on which a stage of attention is timed (timing.hpp), generated on the device, or by the host for
+// the simulator.
 #pragma once
 
 #include <cmath>
@@ -22,8 +22,8 @@ namespace bench_detail {
 
 #if defined(__CUDACC__)
 
-/// A number from a bell-shaped distribution of mean 0 and variance 1 (to 4 %, never beyond ±3.5): four uniform numbers
-/// of 16 bits from SplitMix64 of (seed, i), added up.
+/// An approximately normal number of mean 0 and variance 1 (to 4 %, within ±3.5): the sum of four uniform 16-bit
+/// integers from SplitMix64 of (seed, i).
 __device__ __forceinline__ float normal(std::uint64_t seed, std::uint64_t i) {
   std::uint64_t z = (seed << 40) + (i + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -49,7 +49,7 @@ void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
 
 #else
 
-/// The simulator's counters are the chapter's alone: filled by the host.
+/// Filled by the host, so that the simulator counts only the chapter's kernels.
 template <class Element>
 void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
   std::vector<Element> values(array.size());
@@ -62,11 +62,11 @@ void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
 
 }  // namespace bench_detail
 
-/// A set of a call's tensors for timing: inputs at random, outputs to be written.
+/// A set of a call's tensors for timing: random inputs, and outputs to be written.
 ///
-/// A backward pass's O and LSE come from no forward pass: this worker has none. The scores of normal Q and K with scale
-/// 1/√d are normal too, and the LSE of n of them is ln n + 1/2 on average. With that as the LSE, rows of P add up to
-/// about 1, and O, the mean of n values, has the size 1/√n. To a backward pass both are just inputs.
+/// O and LSE of a backward pass are synthetic, because this worker has no forward pass. For normally distributed Q and
+/// K with scale 1/√d, the scores are normal and the mean LSE of n scores is ln n + 1/2. With that LSE, each row of P
+/// sums to about 1, and O, a mean of n values, is of size 1/√n. The backward pass only reads both.
 template <class Tensors>
 void make_at_random(Tensors& tensors, const Setting& setting, std::uint64_t seed) {
   const Shape& shape = setting.shape;
@@ -96,14 +96,15 @@ std::size_t bytes_of_set(bool backward, const Shape& shape) {
   return bytes;
 }
 
-/// Of each tensor the last rows of the last heads that a check of `rows` rows of the results takes.
+/// Copies to the host the last rows of the last heads of each tensor that a check of `rows` result rows needs.
 template <class Tensors>
 void give_back(const Arguments& call, Tensors& tensors, bool backward, std::int64_t rows) {
   const Shape shape = call.shape();
   tensors.each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
-    const auto asked = std::size_t(rows_to_check(tensor, backward, shape, rows) * tensor.columns(shape));
-    const std::size_t seen = tensor.output ? array.size() : asked;  // of results it is seen whether all were written
-    give_back_rows(call, tensor.name, {array.data() + array.size() - seen, seen, sizeof(T)}, asked);
+    const auto checked = std::size_t(rows_to_check(tensor, backward, shape, rows) * tensor.columns(shape));
+    const std::size_t copied =
+        tensor.output ? array.size() : checked;  // every element of an output is checked to be written
+    give_back_rows(call, tensor.name, {array.data() + array.size() - copied, copied, sizeof(T)}, checked);
   });
 }
 

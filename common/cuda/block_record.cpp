@@ -14,18 +14,19 @@ namespace {
 
 constexpr std::int64_t kElementBytes = 2;  // of every stage of kernels
 
-/// The call's output `name`, which must have an element for each block of the launch.
+/// The call's output `name`, which must have one element per thread block of the launch.
 std::span<std::int64_t> of_blocks(const Arguments& call, const char* name) {
   const dim3 grid = simt::last_launch().grid;
   const std::uint64_t blocks = std::uint64_t(grid.x) * grid.y * grid.z;
   const auto output = call.array<std::int64_t>(name);
   if (output.size() < blocks)
-    throw std::length_error(std::string(name) + " has " + std::to_string(output.size()) + " elements; the launch has " +
-                            std::to_string(blocks) + " blocks");
+    throw std::length_error(std::string(name) + " has " + std::to_string(output.size()) +
+                            " elements; it needs one for each of the " + std::to_string(blocks) +
+                            " thread blocks of the launch");
   return output;
 }
 
-/// The first rows of what a block read of a tensor (heads, rows, d), a tensor whose reads are counted by tiles.
+/// Records the first rows and the tiles that each thread block read of a tensor (heads, rows, d) with counted tiles.
 template <class Take>
 void visit_rows(const char* name, std::int64_t rows, std::int64_t d, std::int64_t tile, const Take& take) {
   const simt::TensorTraffic* tensor = simt::last_launch().tensor(name);
@@ -50,7 +51,7 @@ void record_blocks(const Arguments& call, const Tiles& tiles) {
   const auto [B, H, Hkv, Nq, Nk, d] = call.shape();
   if (Nk > std::int64_t(64) * tiles.Bc)
     throw std::invalid_argument("Nk = " + std::to_string(Nk) +
-                                ": allowed are at most 64 tiles of Bc = " + std::to_string(tiles.Bc) + " keys");
+                                ": allowed: at most 64 tiles of Bc = " + std::to_string(tiles.Bc) + " keys");
   note_tiles(call, "K", "K_tiles", Nk, d, tiles.Bc);
   note_tiles(call, "V", "V_tiles", Nk, d, tiles.Bc);
   const auto first_row = of_blocks(call, "first_row");

@@ -1,18 +1,18 @@
-// What the stages of every kernel chapter are called with: tensors in device memory, and the sizes of tiles. Knows
-// nothing of CUDA's headers.
+// The arguments of every kernel chapter's stages: tensors in device memory and tile sizes. Includes no CUDA header.
 #pragma once
 
 #include "common/attention/setting.hpp"
 
 namespace workbook::cuda {
 
-/// Sizes of a forward kernel: tiles of Br queries and Bc keys, and the warps of a block.
+/// Sizes of a forward kernel: Br queries per Q tile, Bc keys per K/V tile, and the warps of a thread block.
 struct Tiles {
   int Br = 0, Bc = 0, warps = 0;
   friend bool operator==(const Tiles&, const Tiles&) = default;
 };
 
-/// Sizes of a backward kernel: the rows that a block owns, those of a tile that passes by, and the warps of a block.
+/// Sizes of a backward kernel: Bc keys per K/V tile, which a thread block owns, Br queries per Q tile, over which it
+/// iterates, and the warps of a thread block.
 struct GradientTiles {
   int Bc = 0, Br = 0, warps = 0;
   friend bool operator==(const GradientTiles&, const GradientTiles&) = default;
@@ -25,7 +25,8 @@ struct ForwardCall : Setting {
   const Element *Q, *K, *V;
   Element* O;
   float* lse;
-  /// Of the mask, or nullptr: sinks (H), natural units; the first row of each packed sequence, and the last one's end.
+  /// Arrays of the mask, or nullptr: sinks (H), in natural units; the first row of each packed sequence, then the end
+  /// of the last one.
   const float* sink = nullptr;
   const std::int32_t* starts = nullptr;
 };
@@ -35,8 +36,8 @@ template <class Element, class Gradient = Element>
 struct BackwardCall : Setting {
   const Element *Q, *K, *V, *O, *dO;
   const float* lse;        ///< (B, H, Nq), of the forward pass: natural logarithm, -inf in fully masked rows
-  Gradient *dQ, *dK, *dV;  ///< as Q, K and V
-  /// As in ForwardCall; and the gradient of the sinks, (H), or nullptr.
+  Gradient *dQ, *dK, *dV;  ///< shaped like Q, K and V
+  /// As in ForwardCall, and the gradient of the sinks, (H), or nullptr.
   const float* sink = nullptr;
   const std::int32_t* starts = nullptr;
   float* dsink = nullptr;

@@ -1,8 +1,8 @@
-// A chapter's stage on the CPU describes itself, in the chapter's stage.cpp, or in its stage.cu beside its kernels:
+// A chapter describes its CPU stage in stage.cpp, or in stage.cu next to its kernels:
 //
 //   const CpuStage stage = CpuForwardStage{.tiles = {64, 64}, .compute = …};
 //
-// From it come, without further code, its operation and "describe".
+// The stage's operation and "describe" are derived from this description.
 #pragma once
 
 #include "common/attention/setting.hpp"
@@ -10,7 +10,7 @@
 
 namespace workbook::cuda {
 
-/// A forward pass in float. tiles: what a call has that names none; it may name any. None: the stage has no tiles.
+/// A forward pass in float. tiles: the default sizes; a call may give any others. None: the stage has no tiles.
 struct CpuForwardStage {
   Tiles tiles = {};
   Served serves = {};
@@ -24,7 +24,7 @@ struct CpuBackwardStage {
   void (*compute)(const GradientCall& call) = nullptr;
 };
 
-/// Makes a description a part of this worker.
+/// Registers a description with this worker.
 class CpuStage {
  public:
   CpuStage(const CpuForwardStage& stage, const char* file = __builtin_FILE()) {

@@ -7,14 +7,14 @@
 #include <span>
 #include <stdexcept>
 
-#include "common/cuda/asked.hpp"
+#include "common/cuda/requested_kernels.hpp"
 
 namespace workbook::cuda {
 namespace {
 
 using nlohmann::json;
 
-/// By name. Made when it is first asked for: operations are added before main, in no order.
+/// Operations by name. Constructed on first use, because operations are added before main in an unspecified order.
 Operations::Table& operations() {
   static Operations::Table all;
   return all;
@@ -49,14 +49,14 @@ bool fits(const Description& stage, int d, const Sizes& sizes, std::size_t limit
   return is_built(stage, d, sizes) && (!stage.shared_bytes || stage.shared_bytes(d, sizes) <= limit);
 }
 
-/// Whether the call leaves these sizes open, or gives them.
-bool is_asked_for(const Description& stage, const Arguments& call, const Sizes& sizes) {
+/// Whether the call gives these sizes or leaves them open.
+bool is_requested(const Description& stage, const Arguments& call, const Sizes& sizes) {
   for (std::size_t i = 0; i < sizes.size(); ++i)
     if (call.integer(stage.size_names[i], sizes[i]) != sizes[i]) return false;
   return true;
 }
 
-/// "Br = 48, Bc = 64": those that the call has.
+/// "Br = 48, Bc = 64": the sizes that the call gives.
 std::string given_text(const Description& stage, const Arguments& call) {
   std::string text;
   for (const char* name : stage.size_names) {
@@ -66,19 +66,20 @@ std::string given_text(const Description& stage, const Arguments& call) {
   return text;
 }
 
-/// Unavailable if the sizes that the call asks for, or all, are built for d, but want more than the device has.
+/// Throws Unavailable if the requested sizes, or all sizes, are built for d but need more shared memory than the device
+/// has.
 void require_room(const Description& stage, const Arguments& call, int d) {
   if (!stage.shared_limit || !stage.shared_bytes) return;
   std::size_t least = SIZE_MAX;
   for (const Sizes& sizes : stage.sizes)
-    if (is_asked_for(stage, call, sizes) && is_built(stage, d, sizes))
+    if (is_requested(stage, call, sizes) && is_built(stage, d, sizes))
       least = std::min(least, stage.shared_bytes(d, sizes));
   const std::size_t device = stage.shared_limit();
   if (least == SIZE_MAX || least <= device) return;
   const std::string given = given_text(stage, call);
-  throw Unavailable((given.empty() ? "the smallest kernel" : given) + " wants " + std::to_string(least) +
-                    " bytes of shared memory a block for d = " + std::to_string(d) + "; a block of this GPU has " +
-                    std::to_string(device));
+  throw Unavailable((given.empty() ? "the smallest kernel" : given) + " needs " + std::to_string(least) +
+                    " bytes of shared memory per thread block for d = " + std::to_string(d) +
+                    "; a thread block of this GPU has at most " + std::to_string(device));
 }
 
 [[noreturn]] void refuse_sizes(const Description& stage, const Arguments& call, int d, std::size_t limit) {
@@ -89,8 +90,8 @@ void require_room(const Description& stage, const Arguments& call, int d) {
   const auto& names = stage.size_names;
   const std::string given = given_text(stage, call);
   std::string message = (given.empty() ? "the kernels" : given) + ": not built for d = " + std::to_string(d) +
-                        " and blocks of at most " + std::to_string(limit) + " bytes of shared memory; ";
-  if (allowed.empty()) throw std::invalid_argument(message + "nothing is");
+                        " with at most " + std::to_string(limit) + " bytes of shared memory per thread block; ";
+  if (allowed.empty()) throw std::invalid_argument(message + "no sizes are");
   message += std::string("allowed: (") + names[0] + ", " + names[1] + ", " + names[2] + ") = ";
   throw std::invalid_argument(message + list(allowed, [](const Sizes& s) {
                                 return "(" + std::to_string(s[0]) + ", " + std::to_string(s[1]) + ", " +
@@ -98,8 +99,8 @@ void require_room(const Description& stage, const Arguments& call, int d) {
                               }));
 }
 
-/// What every stage's call may have beside its setting, sizes and variants: see stage.hpp, timing.hpp and
-/// worker_device.cpp.
+/// Numbers that every stage's call may have in addition to its setting, sizes and variants: see stage.hpp, timing.hpp
+/// and worker_device.cpp.
 constexpr const char* kNumbers[] = {"unobserved",   "float_gradients", "workers", "lane_seed",
                                     "shared_limit", "trace",           "budget",  "backward",
                                     "rows",         "profile",         "sinks",   "sequences"};
@@ -119,13 +120,13 @@ void require_known_numbers(const Description& stage, const Arguments& call) {
     for (const Description::Variant& variant : stage.variants) {
       if (std::find(own.begin(), own.end(), variant.number) == own.end()) own.push_back(variant.number);
     }
-    throw std::invalid_argument(name + " = " + std::to_string(call.integer(name)) +
-                                ": this stage has no such number; allowed are " +
-                                list(own, [](const std::string& each) { return each; }));
+    throw std::invalid_argument(
+        name + " = " + std::to_string(call.integer(name)) +
+        ": this stage has no such number; allowed: " + list(own, [](const std::string& each) { return each; }));
   }
 }
 
-/// The first sizes of a stage, each replaced by what the call gives.
+/// The first sizes of a stage, each replaced by the call's value if it gives one.
 Sizes any_sizes(const Description& stage, const Arguments& call) {
   Sizes sizes = stage.sizes.front();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -157,14 +158,14 @@ void require_served(const Description& stage, const Setting& setting) {
 
 // --- describe --------------------------------------------------------------------------------------------------------
 
-/// One entry for each d and sizes that a stage can run with on this device. With the number "only_d", for that one
-/// alone: a worker may hold no kernels of others.
+/// One entry for each d and sizes that a stage can run with on this device. With the number "only_d", entries for that
+/// d only, because a worker may contain no kernels for others.
 json sizes_json(const Description& stage, const Arguments& call) {
   json all = json::array();
-  const std::int64_t asked = call.integer("only_d", 0);
+  const std::int64_t requested = call.integer("only_d", 0);
   const std::size_t limit = shared_limit(stage, &call);
   for (const int d : stage.head_dims.empty() ? std::vector<int>{0} : stage.head_dims) {
-    if (asked != 0 && d != 0 && d != asked) continue;
+    if (requested != 0 && d != 0 && d != requested) continue;
     bool first = true;
     for (const Sizes& sizes : stage.sizes) {
       if (!fits(stage, d, sizes, limit)) continue;
@@ -222,7 +223,7 @@ json stage_json(const Description& stage, const Arguments& call) {
           {"variants", variants}};
 }
 
-// With the numbers of Arguments::shape(): extra memory for that shape; with only_d: tiles for this d alone -> text, as
+// With the numbers of Arguments::shape(): extra memory for that shape. With only_d: tiles for this d only. -> text, as
 // JSON:
 //   {"stages": [{"pass": "forward", "operation": "forward", "element": "float16", "float_gradients": false,
 //      "masks": ["none", …], "shared_heads": false, "head_dims": [32, 64, 128] or null, "any_tiles": false,
@@ -231,7 +232,7 @@ json stage_json(const Description& stage, const Arguments& call) {
 //      64, "default": true, "Br": 128, "Bc": 64, "warps": 4, "shared_bytes": …, "keys_per_step": 32}], "variants":
 //      [{"number": "kernel", "value": 1, … as a stage}]}],
 //    "operations": ["forward", …]}
-// A tile's "d" is null where any will do; its names are "Bc", "Br", "warps" in a backward pass.
+// A tile's "d" is null if the stage supports any d. The names are "Bc", "Br", "warps" in a backward pass.
 void describe(const Arguments& call) {
   json document{{"stages", json::array()}, {"operations", json::array()}};
   for (const StageOperations& stage : stages()) document["stages"].push_back(stage_json(stage.description, call));
@@ -239,8 +240,8 @@ void describe(const Arguments& call) {
   answer_text(call, document.dump());
 }
 
-// See timing.hpp. The number "backward" says which pass; without it, the first stage that can be timed. An element
-// leaves the stages for others out.
+// See timing.hpp. The number "backward" selects the pass; without it, the first stage with a "bench" is timed.
+// `element` restricts the choice to stages for that element.
 void bench(const Arguments& call, std::optional<Element> element) {
   for (const StageOperations& stage : stages()) {
     const bool pass_wanted =
@@ -249,7 +250,7 @@ void bench(const Arguments& call, std::optional<Element> element) {
     if (stage.bench && pass_wanted && element_wanted) return stage.bench(call);
   }
   throw std::invalid_argument("backward = " + std::to_string(call.integer("backward")) +
-                              ": this chapter has no such pass to be timed");
+                              ": this chapter has no stage of that pass to time");
 }
 
 }  // namespace
@@ -268,13 +269,13 @@ Setting Arguments::setting() const {
 Operations::Operations(std::initializer_list<Operation> added, std::string_view file) {
   for (const Operation& operation : added)
     add({operation.name, [run = operation.run, file](const Arguments& call) {
-           note_asked("0", file);
+           note_request("0", file);
            run(call);
          }});
 }
 void Operations::add(const Operation& operation) {
   if (!operations().emplace(operation.name, operation.run).second)
-    throw std::logic_error("two operations are called " + operation.name);
+    throw std::logic_error("two operations have the name " + operation.name);
 }
 const Operations::Table& Operations::all() {
   return operations();
@@ -294,22 +295,22 @@ void Description::add_variant(const char* number, int value, const Description& 
 void require_compute(int device, int compute, bool only) {
   if (has_instructions(device, compute, only)) return;
   const auto text = [](int x) { return std::to_string(x / 10) + "." + std::to_string(x % 10); };
-  throw Unavailable("these kernels need compute capability " + text(compute) + (only ? " and run on no other" : "") +
+  throw Unavailable("these kernels need compute capability " + text(compute) + (only ? " exactly" : "") +
                     "; this GPU has " + text(device));
 }
 
 int chosen_variant(const Description& stage, const Arguments& call) {
   require_known_numbers(stage, call);
-  for (const Description::Variant& asked : stage.variants) {
-    const std::int64_t value = call.integer(asked.number, 0);
+  for (const Description::Variant& requested : stage.variants) {
+    const std::int64_t value = call.integer(requested.number, 0);
     if (value == 0) continue;
     std::vector<int> allowed{0};
     for (std::size_t i = 0; i < stage.variants.size(); ++i) {
-      if (stage.variants[i].number != asked.number) continue;
+      if (stage.variants[i].number != requested.number) continue;
       if (stage.variants[i].value == value) return int(i);
       allowed.push_back(stage.variants[i].value);
     }
-    throw std::invalid_argument(asked.number + " = " + std::to_string(value) + ": allowed are " +
+    throw std::invalid_argument(requested.number + " = " + std::to_string(value) + ": allowed: " +
                                 list(allowed, [](int v) { return std::to_string(v); }) + " (0: the chapter's kernels)");
   }
   return -1;
@@ -319,15 +320,16 @@ Sizes chosen_sizes(const Description& stage, const Arguments& call) {
   const auto& dims = stage.head_dims;
   const std::int64_t d = call.integer("d");
   if (!dims.empty() && std::find(dims.begin(), dims.end(), d) == dims.end())
-    throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are " +
-                                list(dims, [](int each) { return std::to_string(each); }));
+    throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed: " + list(dims, [](int each) {
+                                  return std::to_string(each);
+                                }));
   require_served(stage, call.setting());
   if (stage.device_compute) require_compute(stage.device_compute(), stage.compute, stage.compute_only);
   if (stage.sizes.empty()) return {};
   if (stage.any_sizes) return any_sizes(stage, call);
   const std::size_t limit = shared_limit(stage, &call);
   for (const Sizes& sizes : stage.sizes)
-    if (is_asked_for(stage, call, sizes) && fits(stage, int(d), sizes, limit)) return sizes;
+    if (is_requested(stage, call, sizes) && fits(stage, int(d), sizes, limit)) return sizes;
   require_room(stage, call, int(d));
   refuse_sizes(stage, call, int(d), limit);
 }
@@ -335,7 +337,7 @@ Sizes chosen_sizes(const Description& stage, const Arguments& call) {
 void answer_text(const Arguments& call, const std::string& text) {
   const auto bytes = call.array<std::uint8_t>("text");
   if (text.size() > bytes.size())
-    throw std::length_error("the answer has " + std::to_string(text.size()) + " bytes, the call room for " +
+    throw std::length_error("the answer has " + std::to_string(text.size()) + " bytes; the call has space for " +
                             std::to_string(bytes.size()));
   std::copy(text.begin(), text.end(), bytes.begin());
 }

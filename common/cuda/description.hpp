@@ -1,7 +1,7 @@
-// What a stage says of itself, without the types of its kernels: sizes that it is built for, how its warps divide a
-// tile, memory that it needs. A call is checked against it, and the operation "describe" answers with it.
+// The description of a stage, without the types of its kernels: the sizes it is built for, how its warps divide a tile,
+// and the memory it needs. Calls are checked against the description, and the operation "describe" returns it.
 //
-// A chapter describes its stages in stage.cu (stage.hpp) or, on the CPU, in stage.cpp (cpu_stage.hpp).
+// A chapter describes its stages in stage.cu (stage.hpp) or, for the CPU, in stage.cpp (cpu_stage.hpp).
 #pragma once
 
 #include <array>
@@ -19,13 +19,13 @@
 
 namespace workbook::cuda {
 
-/// An array of device memory that a stage needs beside its call's tensors.
+/// An array of device memory that a stage needs in addition to its call's tensors.
 struct ScratchArray {
   std::string name;
   std::size_t element_bytes = 0;
   std::function<std::size_t(const Setting&)> size;  ///< in elements
 };
-/// size: the elements by a call's shape, or by its whole setting, where the mask has a part in it.
+/// size: the number of elements as a function of a call's shape, or of its setting if it depends on the mask.
 template <class T, class Size>
 ScratchArray scratch(const char* name, Size size) {
   if constexpr (std::is_invocable_v<Size, const Setting&>)
@@ -34,18 +34,18 @@ ScratchArray scratch(const char* name, Size size) {
     return {name, sizeof(T), [size](const Setting& setting) { return size(setting.shape); }};
 }
 
-/// Which problems a stage serves, beside its head dimensions: parts of masks, and whether several heads of Q may share
-/// one of K and V (Hkv < H).
+/// The problems that a stage supports, apart from its head dimensions: parts of masks, and whether several query heads
+/// may share a K/V head (Hkv < H).
 struct Served {
   std::vector<Mask> masks = plain_masks();
   bool shared_heads = false;
 };
 
-/// Unavailable if a device of compute capability `device` has not what kernels want that need `compute`, or `only`
-/// that: 90 is 9.0.
+/// Throws Unavailable if a device of compute capability `device` cannot run kernels that need at least `compute`, or
+/// exactly `compute` if `only`. 90 means 9.0.
 void require_compute(int device, int compute, bool only);
 
-/// The sizes of Tiles or GradientTiles in their order; `size_names` of a description names them.
+/// The sizes of Tiles or GradientTiles, in their order; a description's `size_names` names them.
 using Sizes = std::array<int, 3>;
 
 struct Description {
@@ -55,7 +55,7 @@ struct Description {
   Description& operator=(const Description&);
   Description& operator=(Description&&) noexcept;
   ~Description();
-  /// The same stage by other kernels, when a call's number `number` has the value `value`.
+  /// The same stage with other kernels, selected if a call's number `number` equals `value`.
   void add_variant(const char* number, int value, const Description& description);
 
   std::string pass;           ///< "forward", "backward"
@@ -66,14 +66,14 @@ struct Description {
   std::vector<int> head_dims;  ///< none: any
   std::array<const char*, 3> size_names{"Br", "Bc", "warps"};
   std::vector<Sizes> sizes;  ///< the first that is built for d and fits the device is the default
-  bool any_sizes = false;    ///< others from 1 on will do as well
-  /// Bytes of a block's shared memory; 0: this d has no kernel of these sizes. None: it takes none.
+  bool any_sizes = false;    ///< any other sizes from 1 on are supported too
+  /// Shared memory of a thread block in bytes; 0: no kernel of these sizes for this d. Empty: the stage uses none.
   std::function<std::size_t(int d, const Sizes&)> shared_bytes;
-  std::function<std::size_t()> shared_limit;  ///< what a block of the device may have
-  int compute = 0;                            ///< the least compute capability that has the kernels' instructions
-  bool compute_only = false;                  ///< no other has them
+  std::function<std::size_t()> shared_limit;  ///< maximum per thread block of the device
+  int compute = 0;                            ///< the lowest compute capability that has the kernels' instructions
+  bool compute_only = false;                  ///< only this one has them
   std::function<int()> device_compute;        ///< the device's
-  int rows_per_warp = 0;                      ///< of Q, that a warp has for itself; 0: its warps share them
+  int rows_per_warp = 0;                      ///< rows of Q per warp; 0: the warps share all rows
   std::function<int(int d, const Sizes&)> keys_per_step;
   float slack = 0;
   bool last_keys_first = false;
@@ -89,36 +89,35 @@ struct Description::Variant {
   Description description;
 };
 
-/// Which variant a call asks for, as an index; -1: none. std::invalid_argument for a value that there is not, and for a
-/// number that no stage knows.
+/// The index of the variant that a call requests; -1: none. std::invalid_argument for an unknown value or number.
 int chosen_variant(const Description& stage, const Arguments& call);
 
-/// The sizes that a call asks for by their names: the first that are built for its d, have what the call gives, and fit
-/// the device's shared memory, or the number "shared_limit" of the call. std::invalid_argument, naming argument, value
-/// and what is allowed, if there are none such, and for a d, a mask or heads that the stage does
-/// not serve.
+/// The first sizes that are built for the call's d, match the sizes that the call gives by name, and fit in the
+/// device's shared memory and in the call's number "shared_limit". std::invalid_argument, naming the argument, its
+/// value and what is allowed, if there are none, and for a d, a mask or a number of heads that the stage does not
+/// support.
 Sizes chosen_sizes(const Description& stage, const Arguments& call);
 
-/// A stage with what its operations do. bench: see timing.hpp; blocks: what each block of a forward pass did. Either
-/// may be empty.
+/// A stage and its operations. bench: see timing.hpp. blocks: what each thread block of a forward pass did. Either may
+/// be empty.
 struct StageOperations {
   Description description;
   std::function<void(const Arguments&)> run, bench, blocks;
-  /// On the GPU: starts the kernels on this stream. The call's arrays are device memory, `workspace` what
-  /// workspace_bytes() (extra_memory.hpp) says. Empty on the simulator and the CPU.
+  /// On the GPU: launches the kernels on this stream. The call's arrays are in device memory, and `workspace` has
+  /// workspace_bytes() bytes (extra_memory.hpp). Empty on the simulator and the CPU.
   std::function<void(const Arguments&, void* workspace, void* stream)> start;
-  std::string folder;  ///< of the chapter whose stage it is: "04_q_split"
+  std::string folder;  ///< the folder of the stage's chapter: "04_q_split"
 };
-/// The folder that a file lies in, by its name alone.
+/// The name, without path, of the folder that contains a file.
 std::string folder_of(const char* file);
 
-/// All stages of this program: a worker has those of one chapter, a library (workbook.h) those of several.
+/// All stages of this program. A worker contains the stages of one chapter, a library (workbook.h) those of several.
 const std::vector<StageOperations>& all_stages();
 
-/// Adds a stage to this program, before main: the operations of its name and "blocks"; and, once for all stages of the
-/// program, "bench" and "describe". A second stage of one name is one for another element, and has that in the names of
-/// its operations: "forward_bfloat16", "blocks_bfloat16", "bench_bfloat16". std::logic_error if it has the same
-/// element. A stage of another chapter than the first one is among all_stages(), and no operation.
+/// Adds a stage to this program before main: its own operation and "blocks" and, once for all stages, "bench" and
+/// "describe". A second stage of the same name must have another element, which its operations carry in their names:
+/// "forward_bfloat16", "blocks_bfloat16", "bench_bfloat16". std::logic_error if the element is the same. A stage of
+/// another chapter than the first one's is added to all_stages() without operations.
 void add_stage(StageOperations stage);
 
 }  // namespace workbook::cuda

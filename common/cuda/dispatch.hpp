@@ -1,4 +1,4 @@
-// From the numbers of a call to what a launch needs: the head dimension as a constant, a grid that CUDA allows.
+// Turns the numbers of a call into launch parameters: the head dimension as a constant, and a grid that CUDA allows.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,22 @@
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/refusals.hpp"
-#ifndef __CUDACC__  // not all kernels may be wanted, and those that are asked for are noted
+#ifndef __CUDACC__  // not all kernels may be compiled, and the requested ones are recorded
 #include "common/cuda/instances.hpp"
 #endif
 
 namespace workbook::cuda {
 
-/// A grid of so many blocks, all in x, where there is room for most. what: how their number came about, for the
-/// message, e.g. "B·H". std::invalid_argument for more than CUDA allows.
+/// A grid of `blocks` thread blocks, all in x, the dimension with the largest limit. what: the formula of their number
+/// for the message, e.g. "B·H". std::invalid_argument for more than CUDA allows.
 inline dim3 grid_of(std::int64_t blocks, const char* what) {
   if (blocks > std::numeric_limits<int>::max()) refuse_grid(blocks, what);
   return dim3(blocks);
 }
 
-/// Calls work with d as a constant, a std::integral_constant<int, d>, and gives what it gives. least: the smallest d
-/// that kernels are built for, 32 or 64. std::invalid_argument for a d that they are not built for. `file`: where it is
-/// called, for builds that note it (instances.hpp).
+/// Calls work with d as a constant, a std::integral_constant<int, d>, and returns its result. least: the smallest d
+/// that kernels are built for, 32 or 64. std::invalid_argument for a d that they are not built for. `file`: the calling
+/// file, for builds that record it (instances.hpp).
 #ifdef __CUDACC__
 template <int least = 32, class Work>
 auto with_head_dim(std::int64_t d, Work work, [[maybe_unused]] const char* file = __builtin_FILE()) {
@@ -43,8 +43,8 @@ struct TilesConstant {
   static constexpr int Br = tiles.Br, Bc = tiles.Bc, warps = tiles.warps;
 };
 
-/// Calls work with d and the tiles as constants, and gives what it gives. built: the Tiles that kernels are built for,
-/// an array. std::invalid_argument for others.
+/// Calls work with d and the tiles as constants, and returns its result. built: an array of the Tiles that kernels are
+/// built for. std::invalid_argument for others.
 template <const auto& built, std::size_t i = 0, class Work>
 auto with_sizes(std::int64_t d, const Tiles& tiles, Work work, const char* file = __builtin_FILE()) {
   if (tiles == built[i])

@@ -1,4 +1,4 @@
-// How a backend refuses, or says what a kernel did wrong.
+// The exception by which a backend refuses a call or reports what a kernel did wrong.
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 
 namespace workbook::cuda {
 
-/// What the backend refuses or reports: CUDA's error text, or the simulator's reports. what() of reports is their text.
+/// A refusal or report of the backend: CUDA's error text, or the simulator's reports, whose text what() returns.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -9,7 +9,7 @@ std::size_t bytes_of(const ScratchArray& array, const Setting& setting) {
   return array.size(setting) * array.element_bytes;
 }
 std::size_t in_workspace(const ScratchArray& array, const Setting& setting) {
-  constexpr std::size_t kAlignment = 256;  // that allocate() has too
+  constexpr std::size_t kAlignment = 256;  // the same as allocate()'s
   return (bytes_of(array, setting) + kAlignment - 1) / kAlignment * kAlignment;
 }
 

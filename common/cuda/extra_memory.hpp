@@ -1,4 +1,4 @@
-// The memory that a stage needs beside its call's tensors.
+// The memory that a stage needs in addition to its call's tensors.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace workbook::cuda {
 
-/// A stage's scratch arrays, allocated for one call and counted as the chapter's. A call that they are too large for is
-/// refused, not failed.
+/// A stage's scratch arrays, allocated for one call and counted as the chapter's. A call for which they are too large
+/// is refused, rather than failed.
 class ExtraMemory {
  public:
   ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting);
-  /// In memory that the caller has: workspace_bytes() of it, aligned to 256 bytes.
+  /// Uses the caller's memory: workspace_bytes() bytes, aligned to 256 bytes.
   ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting, void* workspace);
   template <class T>
   T* array(const char* name) const {
@@ -29,7 +29,7 @@ class ExtraMemory {
   std::map<std::string, std::unique_ptr<void, void (*)(void*)>> memory_;
 };
 
-/// What all arrays take together, one behind the other, each from a multiple of 256 bytes on.
+/// The size of all arrays stored consecutively, each at a multiple of 256 bytes.
 std::size_t workspace_bytes(const std::vector<ScratchArray>& arrays, const Setting& setting);
 
 }  // namespace workbook::cuda

@@ -1,4 +1,4 @@
-// One forward pass as an operation beside a chapter's stage: a kernel that takes one head dimension and one mask.
+// A forward pass as an additional operation of a chapter: a kernel for one head dimension and one mask.
 #pragma once
 
 #include "common/cuda/attention_tensors.hpp"

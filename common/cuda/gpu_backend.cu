@@ -29,7 +29,7 @@ struct Allocation {
 std::map<const void*, Allocation> allocations;
 std::size_t bytes_now = 0, bytes_peak = 0;
 std::vector<void (*)(char (&)[32])> exercise_readers;
-std::mutex readers_mutex;  // several threads may launch at once (workbook.h)
+std::mutex readers_mutex;  // several threads may launch concurrently (workbook.h)
 
 void check(cudaError_t error, const std::string& doing) {
   if (error == cudaSuccess) return;
@@ -37,18 +37,18 @@ void check(cudaError_t error, const std::string& doing) {
   throw Error(doing + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
 }
 
-/// The allocation's guard bands still hold what allocate() wrote.
+/// Checks that the allocation's guard bands still hold what allocate() wrote.
 void check_guards(const void* memory, const Allocation& allocation) {
   std::vector<unsigned char> band(kGuard);
   const auto* data = static_cast<const unsigned char*>(memory);
-  for (const bool behind : {false, true}) {
-    check(cudaMemcpy(band.data(), behind ? data + allocation.bytes : data - kGuard, kGuard, cudaMemcpyDeviceToHost),
+  for (const bool after : {false, true}) {
+    check(cudaMemcpy(band.data(), after ? data + allocation.bytes : data - kGuard, kGuard, cudaMemcpyDeviceToHost),
           "reading the guard bands of " + allocation.name);
     for (std::size_t i = 0; i < kGuard; ++i) {
       if (band[i] == 0xff) continue;
-      throw Error("a kernel wrote outside " + allocation.name + ", " +
-                  (behind ? std::to_string(i) + " bytes past its end"
-                          : std::to_string(kGuard - i) + " bytes before its beginning"));
+      throw Error(
+          "a kernel wrote outside " + allocation.name + ", " +
+          (after ? std::to_string(i) + " bytes past its end" : std::to_string(kGuard - i) + " bytes before its start"));
     }
   }
 }
@@ -114,8 +114,8 @@ void clear(void* device, std::size_t bytes) {
 
 int multiprocessors() {
   int device = 0, count = 0;
-  check(cudaGetDevice(&device), "asking for the device");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "asking for its multiprocessors");
+  check(cudaGetDevice(&device), "querying the device");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "querying the number of SMs");
   return count;
 }
 
@@ -175,7 +175,8 @@ std::vector<double> device_seconds(int times, const std::function<void(int)>& wo
 
 namespace {
 
-/// The class of GPUs whose limits hold beside the device's own: how tiles for smaller GPUs are tried on a large one.
+/// The class of GPUs whose limits apply in addition to the device's own, so that tile sizes for smaller GPUs can be
+/// tested on a large one.
 std::optional<simt::GpuClass> kept_to() {
   const char* name = std::getenv(simt::kGpuVariable);
   return name == nullptr ? std::nullopt : std::optional(simt::gpu_class(name));
@@ -185,9 +186,9 @@ std::optional<simt::GpuClass> kept_to() {
 
 std::size_t shared_limit() {
   int device = 0, bytes = 0;
-  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaGetDevice(&device), "querying the device");
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "asking for the shared memory of a block");
+        "querying the shared memory per thread block");
   const auto limit = static_cast<std::size_t>(bytes);
   const auto other = kept_to();
   return other ? std::min(limit, other->shared_block) : limit;
@@ -195,17 +196,17 @@ std::size_t shared_limit() {
 
 int compute_capability() {
   int device = 0, major = 0, minor = 0;
-  check(cudaGetDevice(&device), "asking for the device");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for what the device can do");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "asking for what the device can do");
+  check(cudaGetDevice(&device), "querying the device");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "querying the compute capability");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "querying the compute capability");
   const auto other = kept_to();
   return other ? std::min(10 * major + minor, other->compute) : 10 * major + minor;
 }
 
 std::size_t l2_bytes() {
   int device = 0, bytes = 0;
-  check(cudaGetDevice(&device), "asking for the device");
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device), "asking for the size of L2");
+  check(cudaGetDevice(&device), "querying the device");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device), "querying the size of the L2 cache");
   return static_cast<std::size_t>(bytes);
 }
 

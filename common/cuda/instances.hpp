@@ -1,16 +1,17 @@
-// Which kernels a file is compiled with, where it is compiled for the simulator, and which of them were asked for. Most
-// of a compiler's time goes into kernels that a run of one head dimension never asks for, and into those of sizes that
-// the one test of a wrong answer never asks for, or asks for after it has found out.
+// Selects the kernels that a file is compiled with for the simulator, and records which of them were requested. Most of
+// the compile time goes into kernels that a run with one head dimension never requests, and into sizes that the test of
+// a wrong answer never requests, or requests only after the test has failed.
 //
 //   (nothing)                        everything is compiled
 //   -DWORKBOOK_INSTANCES=64          `run`: only the choices of this head dimension; any other ends the process
 //   -DWORKBOOK_INSTANCES=123,456     the book's own gates: only the choices with these numbers
 //   -DWORKBOOK_WITHOUT_BFLOAT16      with either: no kernels of files whose element is bf16
 //
-// A choice is a call of with_head_dim with one d, whose work knows the tiles too. Where $WORKBOOK_INSTANCES_FILE names
-// a file, a line is written there for each: its number, or "left out:", its number and the file of the call. Every
-// launch notes its file too, and every call of a chapter's operations, with the number 0. What is compiled in full
-// notes until a kernel has run with a second head dimension: that ends the process. (gates/instances.hpp)
+// A choice is a call of with_head_dim with one d, whose work also determines the tiles. If $WORKBOOK_INSTANCES_FILE
+// names a file, each choice writes a line to it: its number, or "left out:", its number and the calling file. Every
+// launch records its file too, as does every call of a chapter's operations, with the number 0. A file that is compiled
+// in full records choices until a kernel has run with a second head dimension, which ends the process.
+// (gates/instances.hpp)
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,13 @@
 #include <string_view>
 #include <type_traits>
 
-#include "common/cuda/asked.hpp"
 #include "common/cuda/convert.hpp"
+#include "common/cuda/requested_kernels.hpp"
 
 namespace workbook::cuda {
 namespace instances {
 
-/// The call of with_head_dim with this work and d, in words: the same in every build of the chapter.
+/// The name of the call of with_head_dim with this work and d, the same in every build of the chapter.
 template <int d, class Work>
 constexpr std::string_view choice() {
   return __PRETTY_FUNCTION__;
@@ -45,7 +46,8 @@ template <int d, class Work>
 inline constexpr bool is_compiled = true;
 #endif
 
-/// What work gives. (Asked of a d that is compiled where there is one: the others are then not even looked at.)
+/// A d for which the result type of work is evaluated: a compiled one if there is one, so that the others are not
+/// instantiated.
 template <class Work, int least>
 constexpr int any_d() {
   return least == 32 && is_compiled<32, Work> ? 32 : is_compiled<64, Work> ? 64 : 128;
@@ -77,13 +79,12 @@ auto with_head_dim(std::int64_t d, Work work, const char* file = __builtin_FILE(
 }
 
 #ifdef WORKBOOK_WITHOUT_BFLOAT16
-/// In place of the launch that goes on: once this is inlined, nothing names the kernel any more, and it is not
-/// compiled.
+/// Replaces the launch. Once this is inlined, no code refers to the kernel, and it is not compiled.
 template <class... Parameters, class... Arguments>
 requires std::is_same_v<WORKBOOK_ELEMENT, __nv_bfloat16>
 [[noreturn]] __attribute__((always_inline)) inline void launch(void (*)(Parameters...), const detail::Grid& grid, dim3,
                                                                std::size_t, Arguments&&...) {
-  note_asked("left out: bf16", grid.file);
+  note_request("left out: bf16", grid.file);
   std::abort();
 }
 #endif

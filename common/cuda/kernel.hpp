@@ -1,6 +1,6 @@
-// What a kernel file includes: CUDA's headers under nvcc, the simulator's under any other compiler. The same source is
-// compiled for each, in separate build folders. Beyond CUDA itself there are four spellings, all in namespace
-// workbook::cuda, for what the two cannot write alike:
+// The header of every kernel file: includes CUDA's headers under nvcc, and the simulator's under any other compiler.
+// The same source is compiled for both, in separate build folders. In addition to CUDA itself it uses four names of
+// namespace workbook::cuda, where the two need different code:
 //
 //   launch(kernel, grid, block, shared_bytes, arguments…)      instead of <<<>>>                        launch.hpp
 //   dynamic_shared<Smem>(), dynamic_shared_array<float>()      instead of extern __shared__
@@ -8,7 +8,7 @@
 //   note("masked tile", j), note_value("m", row, m)            annotations for the trace; nothing on the GPU
 //
 // and SHARED_LAYOUT within a struct of shared memory, which names its members for the simulator
-// (common/simt/shared.hpp). Knows nothing of attention.
+// (common/simt/shared.hpp). Independent of attention.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -29,10 +29,10 @@
 
 namespace workbook::cuda {
 
-/// The block's dynamic shared memory as a T. The launch gives sizeof(T) bytes.
+/// The thread block's dynamic shared memory as a T. The launch must provide sizeof(T) bytes.
 template <class T>
 __device__ __forceinline__ T& dynamic_shared() {
-  if constexpr (alignof(T) > 128) {  // tiles that TMA swizzles
+  if constexpr (alignof(T) > 128) {  // tiles that TMA loads with a swizzle
     static_assert(alignof(T) <= 1024);
     extern __shared__ __align__(1024) unsigned char workbook_aligned_shared[];
     return *reinterpret_cast<T*>(workbook_aligned_shared);
@@ -41,7 +41,7 @@ __device__ __forceinline__ T& dynamic_shared() {
     return *reinterpret_cast<T*>(workbook_dynamic_shared);
   }
 }
-/// The same as an array of T, of as many elements as the launch gives bytes for.
+/// The same as an array of T that covers all bytes provided by the launch.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared_array() {
   extern __shared__ __align__(128) unsigned char workbook_dynamic_shared[];
@@ -73,8 +73,8 @@ __forceinline__ T* dynamic_shared_array() {
 inline void note(const char* label, long long value) {
   simt::note(label, value);
 }
-/// What a row's value is now, where it lies in a register: the page of `./workbook trace` shows how those of block 0
-/// come about.
+/// Records a row's current value, held in a register. The page of `./workbook trace` shows the values of thread block 0
+/// over time.
 inline void note_value(const char* label, long long row, float value) {
   simt::note_value(label, row, value);
 }
@@ -89,7 +89,7 @@ inline void note_value(const char* label, long long row, float value) {
 
 namespace workbook::cuda {
 
-/// 2^x by one instruction; numbers below 2^-126 become 0.
+/// 2^x in one instruction; results below 2^-126 become 0.
 __device__ __forceinline__ float exp2_ftz(float x) {
   return ex2_approx_ftz(x);
 }
@@ -97,9 +97,9 @@ __device__ __forceinline__ float exp2_ftz(float x) {
 }  // namespace workbook::cuda
 
 #ifndef __CUDACC__
-// From here on, in a chapter's own files, it is not forced on the simulator: a phase that four kernels share is
-// compiled once, not into each of them, which takes half the time. Where an access stands in the source, and how often
-// it is made, is the same. What stands above is mostly one call each, and stays forced.
+// From here on, in a chapter's own files, __forceinline__ does not force inlining on the simulator. A phase shared by
+// four kernels is then compiled once instead of into each kernel, which halves the compile time. Source locations and
+// access counts do not change. The functions above are mostly one call each and remain forced.
 #undef __forceinline__
 #define __forceinline__ inline  // NOLINT(bugprone-reserved-identifier): CUDA's name
 #endif

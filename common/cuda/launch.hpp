@@ -21,14 +21,14 @@ namespace workbook::cuda {
 #if defined(__CUDACC__)
 
 namespace detail {
-/// Where this thread's launches go: the default stream, unless an OnStream says otherwise.
+/// The stream of this thread's launches: the default stream, unless an OnStream is alive.
 inline thread_local cudaStream_t stream = nullptr;
 
-/// Makes synchronize() look whether a kernel of this file met an open exercise (gpu_backend.cu).
+/// Makes synchronize() check whether a kernel of this file reached an open exercise (gpu_backend.cu).
 void watch_open_exercise(void (*read)(char (&id)[32]));
 }  // namespace detail
 
-/// While it lives, this thread's launches go to this stream.
+/// During its lifetime, this thread's launches use this stream.
 class OnStream {
  public:
   explicit OnStream(void* stream) : before_(std::exchange(detail::stream, static_cast<cudaStream_t>(stream))) {}
@@ -40,8 +40,8 @@ class OnStream {
   cudaStream_t before_;
 };
 
-/// kernel<<<grid, block, shared_bytes>>>(arguments…). Throws Error if the launch is refused; what goes wrong in the
-/// kernel shows at the next synchronize().
+/// kernel<<<grid, block, shared_bytes>>>(arguments…). Throws Error if the launch is refused. The next synchronize()
+/// reports errors in the kernel.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {
   static const bool watched = [] {
@@ -53,7 +53,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
     return true;
   }();
   (void)watched;
-  constexpr std::size_t kWithoutAsking = 48 * 1024;  // more dynamic shared memory has to be asked for
+  constexpr std::size_t kWithoutAsking = 48 * 1024;  // more dynamic shared memory needs an attribute
   cudaError_t error = cudaSuccess;
   if (shared_bytes > kWithoutAsking) {
     error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -65,7 +65,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
     error = cudaGetLastError();
   }
   if (error != cudaSuccess) {
-    cudaGetLastError();  // forget it: the next launch is judged alone
+    cudaGetLastError();  // clears the error, so that the next launch is checked on its own
     const auto text = [](dim3 v) {
       return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")";
     };
@@ -77,10 +77,10 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 #else
 
 namespace detail {
-/// Runs one launch and turns the simulator's exceptions into ours (simulator_backend.cpp).
+/// Runs one launch and converts the simulator's exceptions to this namespace's (simulator_backend.cpp).
 void guarded(void (*run)(void*), void* launch, const char* file);
 
-/// A grid, and the file that asks for it.
+/// A grid, and the file that launches it.
 struct Grid {
   dim3 size;
   const char* file;

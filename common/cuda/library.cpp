@@ -1,4 +1,4 @@
-// The C interface of workbook.h over the stages that are linked with it, for either backend. Knows no chapter.
+// The C interface of workbook.h to the stages linked with it, for either backend. Independent of any chapter.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -24,7 +24,7 @@ namespace {
 
 thread_local std::string last_error;
 
-/// What `work` throws, as a status and a text.
+/// Runs `work` and converts its exceptions to a status and a text.
 template <class Work>
 int status_of(const Work& work) noexcept {
   const auto failed = [](workbook_status status, const std::string& text) {
@@ -43,13 +43,13 @@ int status_of(const Work& work) noexcept {
   } catch (const Refused& error) {
     return failed(WORKBOOK_OUT_OF_MEMORY, error.what());
   } catch (const std::bad_alloc&) {
-    return failed(WORKBOOK_OUT_OF_MEMORY, "there is not enough memory for this");
+    return failed(WORKBOOK_OUT_OF_MEMORY, "not enough memory");
   } catch (const std::invalid_argument& error) {
     return failed(WORKBOOK_NOT_SERVED, error.what());
   } catch (const std::exception& error) {
     return failed(WORKBOOK_FAILED, error.what());
   } catch (...) {
-    return failed(WORKBOOK_FAILED, "something was thrown that is not a std::exception");
+    return failed(WORKBOOK_FAILED, "an exception that is not a std::exception");
   }
 }
 
@@ -63,7 +63,7 @@ void require_backend() {
   if (why_not) throw Unavailable(*why_not);
 }
 
-/// The stages of the interface: those of kernels. What a chapter computes on the CPU, in fp32, has no place in it.
+/// The stages of the interface, which are those with kernels. It excludes what a chapter computes on the CPU in fp32.
 const std::vector<StageOperations>& kernel_stages() {
   static const std::vector<StageOperations> chosen = [] {
     std::vector<StageOperations> kernels;
@@ -77,7 +77,7 @@ const std::vector<StageOperations>& kernel_stages() {
 const StageOperations& stage_at(int index) {
   const auto& all = kernel_stages();
   if (index < 0 || std::size_t(index) >= all.size())
-    throw std::invalid_argument("stage = " + std::to_string(index) + ": allowed are 0 to " +
+    throw std::invalid_argument("stage = " + std::to_string(index) + ": allowed: 0 to " +
                                 std::to_string(int(all.size()) - 1));
   return all[std::size_t(index)];
 }
@@ -86,11 +86,11 @@ const StageOperations& stage_at(int index) {
 
 template <class T>
 const T& given(const char* name, const T* pointer) {
-  if (pointer == nullptr) throw std::invalid_argument(std::string(name) + " = NULL: allowed: what it points to");
+  if (pointer == nullptr) throw std::invalid_argument(std::string(name) + " = NULL: allowed: a valid pointer");
   return *pointer;
 }
 
-/// std::invalid_argument for sizes that no stage takes, or a mask that there is not.
+/// std::invalid_argument for sizes that no stage supports, or an unknown mask.
 Setting setting_of(const workbook_problem& problem) {
   const Shape shape{problem.B, problem.H, problem.Hkv, problem.Nq, problem.Nk, problem.d};
   for_shape_numbers(shape, [](std::string_view name, std::int64_t value) {
@@ -101,15 +101,15 @@ Setting setting_of(const workbook_problem& problem) {
     throw std::invalid_argument("H = " + std::to_string(problem.H) +
                                 ": allowed: a multiple of Hkv = " + std::to_string(problem.Hkv));
   const std::string_view text = problem.mask == nullptr ? "" : problem.mask;
-  std::optional<Mask> mask = mask_named(text);  // most calls have such a one, and need no parsing
+  std::optional<Mask> mask = mask_named(text);  // most calls have a named mask, which needs no parsing
   if (!mask) mask = mask_of(text, problem.H);
   if (!mask)
     throw std::invalid_argument(std::string("mask = ") + (problem.mask == nullptr ? "NULL" : problem.mask) +
                                 ": allowed: " + mask_texts + ", +sink");
   const std::int64_t rows = mask->rows();
   if (rows > 0 && (rows != shape.Nk || (mask->packed() && rows != shape.Nq)))
-    throw std::invalid_argument("mask = " + mask->name() + ": lengths of " + std::to_string(rows) +
-                                " rows with Nq = " + std::to_string(shape.Nq) + ", Nk = " + std::to_string(shape.Nk) +
+    throw std::invalid_argument("mask = " + mask->name() + ": the lengths add up to " + std::to_string(rows) +
+                                " rows, with Nq = " + std::to_string(shape.Nq) + ", Nk = " + std::to_string(shape.Nk) +
                                 ": allowed: lengths that add up to " + (mask->packed() ? "both" : "the keys"));
   return {shape, problem.scale, std::move(*mask)};
 }
@@ -122,15 +122,15 @@ std::string text_of(std::span<const std::int64_t> numbers) {
   return text + ")";
 }
 
-/// std::invalid_argument for a tensor that is not there, is not aligned, or has gaps.
+/// std::invalid_argument for a tensor that is missing, is not aligned, or has gaps.
 void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, const Shape& shape) {
   const std::string name = expected.name;
-  if (tensor.data == nullptr) throw std::invalid_argument(name + ".data = NULL: allowed: where the tensor lies");
+  if (tensor.data == nullptr) throw std::invalid_argument(name + ".data = NULL: allowed: the address of the tensor");
   constexpr std::uintptr_t kAlignment = 16;
   if (reinterpret_cast<std::uintptr_t>(tensor.data) % kAlignment != 0)
     throw std::invalid_argument(name + ".data is at an address that is " +
                                 std::to_string(reinterpret_cast<std::uintptr_t>(tensor.data) % kAlignment) +
-                                " bytes off: allowed: a multiple of 16 bytes");
+                                " bytes past a multiple of 16: allowed: a multiple of 16 bytes");
   if (tensor.strides == nullptr) return;
   const std::array<std::int64_t, 4> sizes = expected.sizes(shape);
   const std::array<std::int64_t, 4> dense{sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1};
@@ -139,32 +139,32 @@ void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, c
     if (sizes[i] == 1 || tensor.strides[i] == dense[i]) continue;
     throw std::invalid_argument(
         name + ".strides = " + text_of({tensor.strides, given_strides}) +
-        ": stages take tensors without gaps; allowed: " + text_of(std::span(dense).first(given_strides)));
+        ": stages need tensors without gaps; allowed: " + text_of(std::span(dense).first(given_strides)));
   }
 }
 
-/// What a call brings beside the tensors of its table, behind them and in this order.
+/// The additional tensors of a call, which follow those of its table in this order.
 enum Extra : std::size_t { sink, starts, dsink };
 constexpr std::array extra_names{"sink", "starts", "dsink"};
 
-/// std::invalid_argument for an array that the mask asks for and is not there, or the other way round.
-void require_extra(Extra extra, const workbook_tensor& tensor, bool asked, const Mask& mask) {
+/// std::invalid_argument for an array that the mask needs and is missing, or that is given and the mask does not need.
+void require_extra(Extra extra, const workbook_tensor& tensor, bool needed, const Mask& mask) {
   const std::string name = extra_names[extra];
-  if (asked != (tensor.data != nullptr))
-    throw std::invalid_argument(name + ".data = " + (asked ? "NULL" : "an address") + ": with mask = " + mask.name() +
-                                " allowed: " + (asked ? "where it lies" : "NULL"));
+  if (needed != (tensor.data != nullptr))
+    throw std::invalid_argument(name + ".data = " + (needed ? "NULL" : "an address") + ": with mask = " + mask.name() +
+                                " allowed: " + (needed ? "the address of the array" : "NULL"));
   if (reinterpret_cast<std::uintptr_t>(tensor.data) % sizeof(float) != 0)
-    throw std::invalid_argument(name + ".data is at an odd address: allowed: a multiple of 4 bytes");
+    throw std::invalid_argument(name + ".data is not aligned: allowed: a multiple of 4 bytes");
   if (tensor.strides != nullptr && tensor.strides[0] != 1)
     throw std::invalid_argument(name + ".strides = (" + std::to_string(tensor.strides[0]) +
-                                "): stages take tensors without gaps; allowed: (1)");
+                                "): stages need tensors without gaps; allowed: (1)");
 }
 
 bool has_deterministic(const Description& stage) {
   return std::ranges::any_of(stage.variants, [](const auto& variant) { return variant.number == "deterministic"; });
 }
 
-/// The numbers and arrays of a call, as a stage asks for them. tensors: nullptr, or those of the pass's table.
+/// The numbers and arrays of a call, as a stage requests them. tensors: nullptr, or those of the pass's table.
 class LibraryCall final : public Arguments {
  public:
   LibraryCall(const Description& stage, const workbook_problem& problem, const workbook_tensor* tensors)
@@ -174,7 +174,7 @@ class LibraryCall final : public Arguments {
     if (problem.deterministic != 0 && has_deterministic(stage)) {
       numbers_.push_back({"deterministic", 1});
     } else if (problem.deterministic != 0 && stage.pass == "backward") {
-      throw std::invalid_argument("deterministic = 1: this stage adds dQ up in any order; allowed: 0");
+      throw std::invalid_argument("deterministic = 1: this stage accumulates dQ in no fixed order; allowed: 0");
     }
     Mask& mask = setting_.mask;
     numbers_.push_back({"sinks", double(mask.sink.size())});
@@ -192,7 +192,7 @@ class LibraryCall final : public Arguments {
     throw std::logic_error("the call has no number \"" + std::string(name) + "\"");
   }
   bool has(std::string_view name) const override { return find(name) != nullptr; }
-  std::vector<std::string> names() const override { return {}; }  // a stage knows all of ours
+  std::vector<std::string> names() const override { return {}; }  // every stage supports all numbers of this call
 
  private:
   struct Number {
@@ -200,7 +200,7 @@ class LibraryCall final : public Arguments {
     double value = 0;
   };
   const workbook_tensor& extra(Extra which) const { return tensors_[table_.size() + which]; }
-  /// On the simulator, whose tensors lie in host memory: the sinks, and that starts and lengths say the same.
+  /// On the simulator, whose tensors are in host memory: copies the sinks, and checks that starts and lengths agree.
   void read_extras() {
     std::copy_n(static_cast<const float*>(extra(sink).data), setting_.mask.sink.size(), setting_.mask.sink.begin());
     const auto* start = static_cast<const std::int32_t*>(extra(starts).data);
@@ -212,7 +212,7 @@ class LibraryCall final : public Arguments {
       if (s < setting_.mask.lengths.size()) first += setting_.mask.lengths[s];
     }
   }
-  /// Of the mask what is in host memory, whatever the backend: on the GPU sinks are zeros there.
+  /// The mask's arrays in host memory, for every backend. On the GPU the sinks are zeros there.
   template <class T>
   static std::span<std::byte> bytes_of(const std::vector<T>& values) {
     const auto bytes = std::as_bytes(std::span(values));
@@ -246,7 +246,7 @@ class LibraryCall final : public Arguments {
   const workbook_tensor* tensors_;
 };
 
-/// checked: what the stage does not serve is an error. Starting it checks that too.
+/// checked: refuses what the stage does not support. Starting the stage checks that too.
 std::size_t workspace_for(const Description& stage, const LibraryCall& call, bool checked = true) {
   const int variant = chosen_variant(stage, call);
   const Description& kernels = variant < 0 ? stage : stage.variants[std::size_t(variant)].description;
@@ -257,22 +257,22 @@ std::size_t workspace_for(const Description& stage, const LibraryCall& call, boo
 const StageOperations& stage_for(int index, const char* pass) {
   const StageOperations& stage = stage_at(index);
   if (stage.description.pass != pass)
-    throw std::invalid_argument("stage = " + std::to_string(index) + ": it is a " + stage.description.pass +
-                                " pass; allowed: one that is a " + pass + " pass");
+    throw std::invalid_argument("stage = " + std::to_string(index) + ": this is a stage of the " +
+                                stage.description.pass + " pass; allowed: a stage of the " + pass + " pass");
   return stage;
 }
 
-/// tensors: in the order of the table of the pass, and then of Extra.
+/// tensors: in the order of the pass's table, followed by Extra.
 void run(int index, const char* pass, const workbook_problem* problem, const workbook_tensor* tensors, void* workspace,
          std::size_t bytes, void* stream) {
   require_backend();
   const StageOperations& stage = stage_for(index, pass);
   const LibraryCall call(stage.description, given("problem", problem), tensors);
   if (!on_gpu()) {
-    static std::mutex one_at_a_time;  // there is one simulated device
+    static std::mutex one_at_a_time;  // there is only one simulated device
     const std::lock_guard lock(one_at_a_time);
     stage.run(call);
-    take_counters();  // it keeps what launches counted until somebody asks
+    take_counters();  // otherwise the counters of all launches would accumulate
     return;
   }
   const std::size_t needed = workspace_for(stage.description, call, false);
@@ -284,9 +284,10 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
   stage.start(call, workspace, stream);
 }
 
-// --- What there is ---------------------------------------------------------------------------------------------------
+// --- Stages
+// -----------------------------------------------------------------------------------------------------------
 
-/// A stage's description in C's types.
+/// A stage's description as C types.
 struct InC {
   explicit InC(const StageOperations& stage) : of(stage), element(name(stage.description.element)) {
     for (const NamedMask& part : mask_parts())

@@ -12,14 +12,14 @@
 
 namespace workbook::cuda {
 
-/// `size` elements of T on the device, known by a name in counters and reports.
+/// `size` elements of T on the device, with a name for counters and reports.
 template <class T>
 class DeviceArray {
  public:
   DeviceArray() = default;  ///< nothing
   DeviceArray(std::string_view name, std::size_t size, Role role = Role::input)
       : data_(static_cast<T*>(allocate(size * sizeof(T), name, sizeof(T), role))), size_(size) {}
-  /// Filled from the host. U may be another type of the same size: codes of 16 bits for half.
+  /// Copies from the host. U may be another type of the same size, such as 16-bit codes for half.
   template <class U>
   DeviceArray(std::string_view name, std::span<const U> host) : DeviceArray(name, host.size()) {
     upload(host);
@@ -50,11 +50,11 @@ class DeviceArray {
     require_size(host.size(), size_);
     cuda::download(host.data(), data_, host.size_bytes());
   }
-  /// Counts reads by tiles of so many elements (simulator).
+  /// Counts reads by tiles of `elements` elements (simulator).
   void count_by_tiles(std::size_t elements) {
     cuda::count_by_tiles(data_, {1, (size_ + elements - 1) / elements, elements * sizeof(T), 1});
   }
-  /// Counts reads by tiles of `tile_rows` rows, each matrix (rows, columns) for itself (simulator).
+  /// Counts reads by tiles of `tile_rows` rows, separately for each matrix (rows, columns) (simulator).
   void count_by_tiles(std::size_t matrices, std::size_t rows, std::size_t columns, std::size_t tile_rows) {
     cuda::count_by_tiles(data_, {matrices, rows, columns * sizeof(T), tile_rows});
   }

@@ -1,5 +1,5 @@
-// WORKBOOK_TODO in kernel files. On the host it throws, as everywhere; in a kernel it notes the exercise and ends the
-// thread, and the launch (simulator) or the next synchronize() (GPU) throws the same exception.
+// WORKBOOK_TODO in kernel files. On the host it throws, as elsewhere. In a kernel it records the exercise and ends the
+// thread; then the launch (simulator) or the next synchronize() (GPU) throws the same exception.
 #pragma once
 
 #include "common/cuda/todo.hpp"
@@ -11,7 +11,7 @@ namespace workbook::cuda {
 
 #if defined(__CUDACC__)
 
-/// One for each file: the launches of this file register it (launch.hpp).
+/// One per file, registered by the launches of this file (launch.hpp).
 static __device__ char open_exercise_id[32];
 
 [[noreturn]] inline __host__ __device__ void open_exercise(const char* id) {
@@ -39,5 +39,5 @@ static __device__ char open_exercise_id[32];
 }  // namespace workbook::cuda
 
 #undef WORKBOOK_TODO
-/// A macro, so that the id can be written as a number: the preprocessor turns 4.4 into "4.4".
+/// A macro, so that the id can be written as a number; the preprocessor turns 4.4 into "4.4".
 #define WORKBOOK_TODO(id) ::workbook::cuda::open_exercise(#id)

@@ -1,8 +1,8 @@
-// How a chapter's functions become operations that the tests can call by name.
+// Makes a chapter's functions operations that the tests call by name.
 //
-// A worker executable is: one chapter's files, its stages' descriptions among them (stage.hpp), special operations
-// where there are any (tests/NN_name/operations.cpp, or operations.cu for kernels), and the server
-// (common/worker/server.cpp). The inputs and outputs of a call lie in memory shared with the parent.
+// A worker executable consists of one chapter's files, including its stages' descriptions (stage.hpp), special
+// operations if there are any (tests/NN_name/operations.cpp, or operations.cu for kernels), and the server
+// (common/worker/server.cpp). The inputs and outputs of a call are in memory shared with the parent.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace workbook::cuda {
 
-/// The arguments of one call. Asking for a name or type that the caller did not send throws std::logic_error.
+/// The arguments of one call. A name or type that the caller did not send throws std::logic_error.
 class Arguments {
  public:
   virtual ~Arguments() = default;
@@ -29,7 +29,7 @@ class Arguments {
   virtual double number(std::string_view name) const = 0;
   virtual bool has(std::string_view name) const = 0;
   std::int64_t integer(std::string_view name) const { return std::int64_t(number(name)); }
-  /// The number, or `otherwise` if the caller sent none.
+  /// The number, or `otherwise` if the caller did not send it.
   std::int64_t integer(std::string_view name, std::int64_t otherwise) const {
     return has(name) ? integer(name) : otherwise;
   }
@@ -47,7 +47,7 @@ class Arguments {
   std::span<float> output(std::string_view name) const { return array<float>(name); }
   std::span<const std::uint16_t> codes(std::string_view name) const { return array<std::uint16_t>(name); }
 
-  /// The numbers of a shape, and of a setting (for_numbers), with the arrays of its mask.
+  /// The numbers of a shape and of a setting (for_numbers), with the arrays of its mask.
   Shape shape() const {
     Shape shape;
     for_shape_numbers(shape, [&](std::string_view name, std::int64_t& value) { value = integer(name); });
@@ -74,36 +74,37 @@ struct Operation {
   std::function<void(const Arguments&)> run;
 };
 
-/// Adds operations to this worker's, before main: const Operations special{{"copy", copy}, {"transpose", transpose}};
+/// Adds operations to this worker before main: const Operations special{{"copy", copy}, {"transpose", transpose}};
 class Operations {
  public:
   using Table = std::map<std::string, std::function<void(const Arguments&)>, std::less<>>;
 
-  /// `file`: where they are written down, which a call notes where the gates want to know it (asked.hpp).
+  /// `file`: the source file of the operations, which each call records for the gates (requested_kernels.hpp).
   Operations(std::initializer_list<Operation> added, std::string_view file = __builtin_FILE());
-  /// Throws std::logic_error if there is one of that name.
+  /// Throws std::logic_error if the name exists already.
   static void add(const Operation& operation);
-  /// All of them, by name.
+  /// All operations, by name.
   static const Table& all();
 };
 
-/// Fills the call's output "text", bytes, from the front; the bytes behind it stay 0xff, which is in no UTF-8.
+/// Writes the text to the start of the call's output "text" (bytes). The remaining bytes stay 0xff, which never occurs
+/// in UTF-8.
 void answer_text(const Arguments& call, const std::string& text);
 
-/// Thrown by given code that declines a call before doing any work, e.g. because the memory would not suffice.
+/// Thrown by given code that refuses a call before doing any work, for example for lack of memory.
 class Refused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Thrown by given code for a call that needs more than the device has: other devices can do it.
+/// Thrown by given code for a call that exceeds this device's limits but that other devices could run.
 class Unavailable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes that this process may still allocate: what is free on the machine (MemAvailable, the container's limit), and
-/// under the limit that the parent has set.
+/// Bytes that this process may still allocate: the smaller of the machine's free memory (MemAvailable, the container's
+/// limit) and what remains of the limit set by the parent.
 std::uint64_t available_memory();
 
 }  // namespace workbook::cuda

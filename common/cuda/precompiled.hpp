@@ -1,16 +1,16 @@
-// What the files of kernels include, for the simulator: parsed once for all workers, where g++ compiles them
-// (common/worker/CMakeLists.txt). The same files are compiled without it by nvcc, by clang++ and for a debugger. So
-// little stands here that a file of kernels does not include by itself: what compiles here compiles there. (Three files
-// of small kernels include calls.hpp and what follows it not at all; within kernels nvcc refuses functions of the
-// standard library in any case.)
+// The precompiled header of kernel files for the simulator, parsed once for all workers that g++ compiles
+// (common/worker/CMakeLists.txt). nvcc, clang++ and debugger builds compile the same files without it. It therefore
+// contains almost nothing that a kernel file does not include itself, so that a file that compiles here compiles there.
+// (Three files of small kernels do not include calls.hpp and what follows it. Within kernels, nvcc refuses standard
+// library functions anyway.)
 #pragma once
 
 #include "common/simt/copies.hpp"
-// Nothing may stand before copies.hpp: it declares memcpy and its like as those that are observed.
+// copies.hpp must come first: it declares the observed versions of memcpy and similar functions.
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 
-// What dispatch.hpp and instances.hpp include: they themselves are not the same in every build.
+// The includes of dispatch.hpp and instances.hpp, which themselves differ between builds.
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>

@@ -1,4 +1,4 @@
-// What the chapters' files without kernels include: parsed once for all workers, as precompiled.hpp is for kernels.
+// The precompiled header of the chapters' files without kernels; see precompiled.hpp.
 #pragma once
 
 #include "common/attention/setting.hpp"

@@ -1,10 +1,10 @@
-// One function for each machine instruction that the book's kernels use and CUDA C++ has no word for. The names are
-// those of the PTX manual ("Parallel Thread Execution ISA", chapter 9.7, Instructions), whose section each comment
-// names, so that a reader can look them up. Under nvcc a body is that one instruction; under any other compiler it
-// calls the simulator's function of the same meaning. No other file contains assembly for the GPU, but for its two
-// parts for Hopper, ptx_hopper.hpp and ptx_wgmma.hpp, which it includes.
+// One function for each machine instruction that the book's kernels use and that CUDA C++ does not provide. The names
+// follow the PTX manual ("Parallel Thread Execution ISA", chapter 9.7, Instructions); each comment quotes the title of
+// the section. Under nvcc a function body is that one instruction. Under any other compiler it calls the simulator's
+// equivalent. All GPU assembly is in this file and in its two parts for Hopper, ptx_hopper.hpp and ptx_wgmma.hpp, which
+// it includes.
 //
-// In all comments, quad = lane / 4 and in_quad = lane % 4 of the lane's number 0 to 31 in its warp.
+// In all comments, quad = lane / 4 and in_quad = lane % 4, where lane is the lane's index in its warp, 0 to 31.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -23,14 +23,13 @@ namespace workbook::cuda {
 
 // --- Registers -------------------------------------------------------------------------------------------------------
 
-/// What one lane holds of a matrix (the manual's "fragment"): n registers of 32 bits. With T = half or __nv_bfloat16 a
-/// register is two neighbours, the first one in its lower 16 bits (with __nv_fp8_e4m3 four, the first one in its lowest
-/// 8 bits); with T = float it is one number. On the GPU this is
-/// an array and nothing more.
+/// One lane's part of a matrix (the manual's "fragment"): n 32-bit registers. With T = half or __nv_bfloat16 a register
+/// holds two adjacent elements, the first in its lower 16 bits; with __nv_fp8_e4m3 it holds four, the first in its
+/// lowest 8 bits; with T = float it holds one. On the GPU this is a plain array.
 ///
-/// Like an array's, its registers hold nothing until something is loaded, computed or filled in. The simulator notices
-/// instructions that use them before (by a NaN that no computation gives, and that arithmetic keeps). So that this is
-/// the same on both sides, there is no `= {}`: say fill(0).
+/// The registers are uninitialised until they are loaded, computed or filled. The simulator detects instructions that
+/// use them earlier, by a NaN that no computation produces and that arithmetic propagates. Both backends therefore
+/// refuse `= {}`; use fill(0).
 template <class T, int n>
 struct Fragment {
   static_assert(sizeof(T) <= 2 || std::is_same_v<T, float>, "elements of 8 or 16 bits, or float");
@@ -70,9 +69,9 @@ __device__ __forceinline__ float ex2_approx_ftz(float x) {
 #endif
 }
 
-/// Two floats to a register with two T (half or __nv_bfloat16), each to nearest, ties to even: `low` to the lower 16
-/// bits, `high` to the upper ones. "Data Movement and Conversion Instructions: cvt" (.f16x2.f32, .bf16x2.f32), which
-/// names the upper one first.
+/// Rounds two floats to T (half or __nv_bfloat16), to nearest, ties to even, and packs them into a register: `low` into
+/// the lower 16 bits, `high` into the upper 16. "Data Movement and Conversion Instructions: cvt" (.f16x2.f32,
+/// .bf16x2.f32), whose first operand is the upper half.
 template <class T>
 __device__ __forceinline__ std::uint32_t cvt_rn_x2(float low, float high) {
   static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
@@ -89,8 +88,8 @@ __device__ __forceinline__ std::uint32_t cvt_rn_x2(float low, float high) {
 #endif
 }
 
-/// mov from %tid.x: threadIdx.x, read where this stands. The compiler reads threadIdx.x once, and what it computes from
-/// it may stay in registers throughout a loop. "Special Registers: %tid".
+/// mov from %tid.x: reads threadIdx.x at this point. The compiler otherwise reads threadIdx.x once and may keep values
+/// derived from it in registers throughout a loop. "Special Registers: %tid".
 __device__ __forceinline__ unsigned mov_tid_x() {
 #if defined(__CUDACC__)
   unsigned x;
@@ -102,18 +101,18 @@ __device__ __forceinline__ unsigned mov_tid_x() {
 }
 
 // --- Asynchronous copies ---------------------------------------------------------------------------------------------
-// "Data Movement and Conversion Instructions: Non-bulk copy". Each thread has copies and groups of its own.
+// "Data Movement and Conversion Instructions: Non-bulk copy". Copies and groups belong to the thread that issues them.
 
 #if defined(__CUDACC__)
-/// Where in shared memory, in bytes: what the instructions take for a pointer.
+/// The byte address in shared memory, which the instructions take instead of a pointer.
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 #endif
 
-/// cp.async.cg: starts to copy 16 bytes from device memory to shared memory, past L1; both addresses are multiples of
-/// 16. Of the source only the first `source_bytes` are read, the others become zeros: with 0, `from` is not read at
-/// all.
+/// cp.async.cg: starts a copy of 16 bytes from device memory to shared memory that bypasses L1. Both addresses are
+/// multiples of 16. Only the first `source_bytes` of the source are read, and the rest is filled with zeros; with 0,
+/// `from` is not read.
 __device__ __forceinline__ void cp_async_16(void* to, const void* from, int source_bytes = 16) {
 #if defined(__CUDACC__)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(source_bytes)
@@ -123,7 +122,7 @@ __device__ __forceinline__ void cp_async_16(void* to, const void* from, int sour
 #endif
 }
 
-/// cp.async.commit_group: the copies since the last commit are a group, perhaps an empty one.
+/// cp.async.commit_group: makes the copies since the last commit a group, which may be empty.
 __device__ __forceinline__ void cp_async_commit_group() {
 #if defined(__CUDACC__)
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -132,8 +131,8 @@ __device__ __forceinline__ void cp_async_commit_group() {
 #endif
 }
 
-/// cp.async.wait_group: waits until at most the newest `groups` of this thread's groups are under way. What other
-/// threads have copied takes a __syncthreads besides.
+/// cp.async.wait_group: waits until at most the newest `groups` of this thread's groups are in flight. Data copied by
+/// other threads also needs a __syncthreads.
 template <int groups>
 __device__ __forceinline__ void cp_async_wait_group() {
   static_assert(groups >= 0);
@@ -146,9 +145,9 @@ __device__ __forceinline__ void cp_async_wait_group() {
 
 // --- Matrices between shared memory and registers --------------------------------------------------------------------
 // "Warp-level matrix load instruction: ldmatrix". All 32 lanes load one, two or four 8x8 matrices of 16-bit elements.
-// Lane 8i + r says where row r of matrix i is: 16 bytes in shared memory, at a multiple of 16. (Pointers of the lanes
-// from 8n on are not looked at.) Register i gets two neighbours of matrix i: row quad, columns 2 in_quad and the next;
-// with .trans of its transpose: column quad, rows 2 in_quad and the next.
+// Lane 8i + r passes the address of row r of matrix i: 16 bytes in shared memory, at a multiple of 16. With n matrices,
+// the pointers of lanes 8n and up are ignored. Register i receives two adjacent elements of matrix i: row quad, columns
+// 2 in_quad and 2 in_quad + 1; with .trans, column quad, rows 2 in_quad and 2 in_quad + 1.
 
 template <class T>
 __device__ __forceinline__ void ldmatrix_x1(Fragment<T, 1>& matrix, const T* row) {
@@ -217,11 +216,11 @@ __device__ __forceinline__ void ldmatrix_x4_trans(Fragment<T, 4>& matrices, cons
 #endif
 }
 
-// "Warp-level matrix store instruction: stmatrix", of Hopper and later: the same places the other way round. For older
-// GPUs it is written out: each lane stores its two elements where the lane that names their row says.
+// "Warp-level matrix store instruction: stmatrix", of Hopper and later: the inverse of ldmatrix, with the same layout.
+// For older GPUs it is emulated: each lane stores its two elements at the row address that another lane provides.
 
 #if defined(__CUDACC__)
-/// stmatrix by ordinary stores, of one matrix: `row` is what this lane says of a row, matrix * 8 + r its lane.
+/// stmatrix of one matrix by ordinary stores. `row` is this lane's row address; lane matrix * 8 + r has that of row r.
 template <bool transposed, class T>
 __device__ __forceinline__ void store_8x8(T* row, std::uint32_t elements, int matrix) {
   const int lane = threadIdx.x % 32, quad = lane / 4, in_quad = lane % 4;
@@ -315,10 +314,11 @@ __device__ __forceinline__ void stmatrix_x4_trans(T* row, const Fragment<T, 4>& 
 #endif
 }
 
-// --- Products --------------------------------------------------------------------------------------------------------
+// --- Matmuls ---------------------------------------------------------------------------------------------------------
 
 /// D (16, 8) += A (16, 16) B (16, 8) by all 32 lanes of a warp; T is half or __nv_bfloat16. "Matrix fragments for mma
-/// .m16n8k16 with floating point type". Of each 8x8 part a register or a pair of registers holds two neighbours:
+/// .m16n8k16 with floating point type". For each 8x8 part, a register or a pair of registers holds two adjacent
+/// elements:
 ///   D[0], D[1]  row quad,      columns 2 in_quad and the next
 ///   D[2], D[3]  row quad + 8,  the same columns
 ///   A[0]        row quad,      columns 2 in_quad and the next: the upper left part
@@ -326,8 +326,9 @@ __device__ __forceinline__ void stmatrix_x4_trans(T* row, const Fragment<T, 4>& 
 ///   A[2], A[3]  the same rows, 8 columns further: the upper right part, the lower right part
 ///   B0          column quad,   rows 2 in_quad and the next
 ///   B1          column quad,   8 rows further
-/// So ldmatrix_x4 gives A from a row-major tile, and B0 and B1 from a tile that holds the columns of B as rows (with
-/// .trans from one that holds its rows); and D's registers of two products side by side are, rounded to T, an A.
+/// Therefore ldmatrix_x4 loads A from a row-major tile, and B0 and B1 from a tile that stores the columns of B as rows
+/// (with .trans, from one that stores the rows of B). The accumulators D of two MMAs with adjacent columns, rounded to
+/// T, form an operand A.
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(Fragment<float, 4>& D, const Fragment<T, 4>& A, std::uint32_t B0,
                                              std::uint32_t B1) {
@@ -349,8 +350,8 @@ __device__ __forceinline__ void mma_m16n8k16(Fragment<float, 4>& D, const Fragme
 #endif
 }
 
-/// D (16, 8) += A (16, 8) B (8, 8) in tf32, by all 32 lanes: of each float the last 13 bits are ignored (round before:
-/// nvcuda::wmma::__float_to_tf32). "Matrix fragments for mma.m16n8k8". D is as above.
+/// D (16, 8) += A (16, 8) B (8, 8) in tf32 by all 32 lanes. The last 13 bits of each float are ignored, so round first
+/// with nvcuda::wmma::__float_to_tf32. "Matrix fragments for mma.m16n8k8". D is as above.
 ///   A[0], A[1]  column in_quad, rows quad and quad + 8
 ///   A[2], A[3]  column in_quad + 4, the same rows
 ///   B0, B1      column quad, rows in_quad and in_quad + 4
@@ -378,6 +379,6 @@ __device__ __forceinline__ void mma_m16n8k8(Fragment<float, 4>& D, const Fragmen
 
 }  // namespace workbook::cuda
 
-// Of Hopper (compute capability 9.0) and later: asynchronous barriers, copies and products.
+// For Hopper (compute capability 9.0) and later: asynchronous barriers, copies and matmuls.
 #include "common/cuda/ptx_hopper.hpp"
 #include "common/cuda/ptx_wgmma.hpp"

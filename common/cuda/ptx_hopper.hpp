@@ -1,14 +1,13 @@
-// The part of ptx.hpp with Hopper's barriers, copies and registers, as ptx.hpp says: one function for each machine
-// instruction, named as in the PTX manual. Include ptx.hpp. Here the simulator's bodies need no more than those under
-// nvcc: what a barrier, a copy or a fence means is in common/simt.
+// The part of ptx.hpp for Hopper's barriers, copies and register allocation: one function per machine instruction,
+// named as in the PTX manual. Include ptx.hpp. common/simt implements barriers, copies and fences for the simulator.
 #pragma once
 
 #include "common/cuda/ptx.hpp"
 #include "common/cuda/tensor_map.hpp"
 
-// Under nvcc for older GPUs the functions with Hopper's instructions are there and end the kernel: a chapter's files
-// compile for them too, so that its stage can say what it needs. A macro, since ptxas reads every asm statement that is
-// compiled.
+// For older GPUs, nvcc compiles the functions with Hopper's instructions as traps. A chapter's files then compile for
+// these GPUs too, and its stage can report what it needs. This is a macro, since ptxas reads every compiled asm
+// statement.
 #if defined(__CUDACC__)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #define WORKBOOK_HOPPER_ASM(...) __trap()
@@ -20,14 +19,15 @@
 namespace workbook::cuda {
 
 // --- Barriers in shared memory ---------------------------------------------------------------------------------------
-// "Parallel Synchronization and Communication Instructions: mbarrier". A phase of a barrier ends when so many threads
-// have arrived as mbarrier_init says, and so many bytes have come as they expect. Then the next phase begins. Phases
+// "Parallel Synchronization and Communication Instructions: mbarrier". A barrier phase completes when the number of
+// arrivals given to mbarrier_init is reached and all expected bytes have arrived. Then the next phase begins. Phases
 // have the parities 0, 1, 0, 1, …
 
 /// A barrier: 8 bytes of shared memory, at a multiple of 8.
 using Mbarrier = std::uint64_t;
 
-/// mbarrier.init: by one thread, once. Other threads may use it after fence_mbarrier_init and a __syncthreads.
+/// mbarrier.init: called once, by one thread. Other threads may use the barrier after fence_mbarrier_init and a
+/// __syncthreads.
 __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, int arrivals) {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals)
@@ -36,7 +36,7 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, int arrivals) {
   simt::mbarrier_init(&barrier, arrivals);
 #endif
 }
-/// fence.mbarrier_init: TMA sees the barriers that this thread has made.
+/// fence.mbarrier_init: makes the barriers that this thread has initialised visible to TMA.
 __device__ __forceinline__ void fence_mbarrier_init() {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -44,7 +44,7 @@ __device__ __forceinline__ void fence_mbarrier_init() {
   simt::mbarrier_fence_init();
 #endif
 }
-/// mbarrier.arrive: what this thread has done before is done for all who wait for this phase.
+/// mbarrier.arrive: this thread's earlier memory operations become visible to every thread that waits for this phase.
 __device__ __forceinline__ void mbarrier_arrive(Mbarrier& barrier) {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
@@ -52,7 +52,7 @@ __device__ __forceinline__ void mbarrier_arrive(Mbarrier& barrier) {
   simt::mbarrier_arrive(&barrier);
 #endif
 }
-/// mbarrier.arrive.expect_tx: arrives, and the phase does not end before `bytes` more have been copied.
+/// mbarrier.arrive.expect_tx: arrives, and the phase does not complete before `bytes` more bytes have been copied.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes) {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
@@ -62,8 +62,9 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(Mbarrier& barrier, int
   simt::mbarrier_arrive_expect(&barrier, bytes);
 #endif
 }
-/// mbarrier.try_wait.parity until it succeeds: waits for the end of the phase of this parity. Does not wait if that is
-/// not the running phase's parity: the phase before has ended (before the first, one of parity 1).
+/// mbarrier.try_wait.parity, repeated until it succeeds: waits for the completion of the phase with this parity.
+/// Returns immediately if the current phase has the other parity, because the previous phase is complete (the phase
+/// before the first one has parity 1).
 __device__ __forceinline__ void mbarrier_wait_parity(Mbarrier& barrier, int parity) {
 #if defined(__CUDACC__)
   std::uint32_t ended = 0;
@@ -78,11 +79,12 @@ __device__ __forceinline__ void mbarrier_wait_parity(Mbarrier& barrier, int pari
 #endif
 }
 
-// --- Barriers with numbers -------------------------------------------------------------------------------------------
-// "Parallel Synchronization and Communication Instructions: barrier.cta". A block has 16; number 0 is __syncthreads'.
-// All lanes of a warp come together. `threads` counts all that sync or arrive in a phase: a multiple of 32.
+// --- Named barriers --------------------------------------------------------------------------------------------------
+// "Parallel Synchronization and Communication Instructions: barrier.cta". A thread block has 16; __syncthreads uses
+// number 0. All lanes of a warp execute the instruction together. `threads`, a multiple of 32, is the number of threads
+// that sync or arrive per phase.
 
-/// barrier.cta.sync: waits until `threads` threads have come to the barrier of this number.
+/// barrier.cta.sync: arrives at the barrier of this number and waits until `threads` threads have arrived.
 __device__ __forceinline__ void barrier_sync(int number, int threads) {
 #if defined(__CUDACC__)
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -90,7 +92,7 @@ __device__ __forceinline__ void barrier_sync(int number, int threads) {
   simt::named_barrier(number, threads, true);
 #endif
 }
-/// barrier.cta.arrive: comes to it and does not wait.
+/// barrier.cta.arrive: arrives without waiting.
 __device__ __forceinline__ void barrier_arrive(int number, int threads) {
 #if defined(__CUDACC__)
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -99,10 +101,10 @@ __device__ __forceinline__ void barrier_arrive(int number, int threads) {
 #endif
 }
 
-// --- TMA -------------------------------------------------------------------------------------------
-// "Data Movement and Conversion Instructions: Tensor copy". One thread starts the copy of a box; tensor_map.hpp says
-// what a box is and where its elements lie. `to` and `from` are multiples of 128. Coordinates are those of the box's
-// first element, the fastest dimension first; there are two to five.
+// --- TMA ------------------------------------------------------------------------------------------- "Data Movement
+// and Conversion Instructions: Tensor copy". One thread issues the copy of a box; tensor_map.hpp defines boxes and the
+// layout of their elements. `to` and `from` are multiples of 128. The two to five coordinates are those of the box's
+// first element, the fastest dimension first.
 
 #if defined(__CUDACC__)
 #define WORKBOOK_TMA_LOAD(dimensions, coordinates, ...)                                               \
@@ -118,8 +120,8 @@ __device__ __forceinline__ void barrier_arrive(int number, int threads) {
                       : "memory")
 #endif
 
-/// cp.async.bulk.tensor to shared memory. `barrier` counts the bytes of the whole box; what lies outside of the tensor
-/// becomes zeros, and counts too.
+/// cp.async.bulk.tensor to shared memory. `barrier` counts the bytes of the whole box, including elements outside the
+/// tensor, which become zeros.
 template <class... Coordinates>
 __device__ __forceinline__ void cp_async_bulk_tensor_load(void* to, const TensorMap& tensor, Mbarrier& barrier,
                                                           Coordinates... coordinates) {
@@ -139,7 +141,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(void* to, const Tensor
   simt::bulk_load(to, tensor, &barrier, c, int(sizeof...(coordinates)));
 #endif
 }
-/// cp.async.bulk.tensor from shared memory. What lies outside of the tensor is left out.
+/// cp.async.bulk.tensor from shared memory. Elements outside the tensor are not stored.
 template <class... Coordinates>
 __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& tensor, const void* from,
                                                            Coordinates... coordinates) {
@@ -164,8 +166,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& tens
 #undef WORKBOOK_TMA_STORE
 #endif
 
-// "Data Movement and Conversion Instructions: Bulk copy". Lines: `bytes` that lie together on both sides, without a
-// tensor map. Both addresses and `bytes` are multiples of 16.
+// "Data Movement and Conversion Instructions: Bulk copy". Copies of `bytes` contiguous bytes, without a tensor map.
+// Both addresses and `bytes` are multiples of 16.
 
 /// cp.async.bulk to shared memory; `barrier` counts the bytes.
 __device__ __forceinline__ void cp_async_bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier) {
@@ -188,8 +190,8 @@ __device__ __forceinline__ void cp_async_bulk_store(void* to, const void* from, 
   simt::bulk_store_line(to, from, bytes, false);
 #endif
 }
-/// cp.reduce.async.bulk from shared memory: adds floats to those in device memory, each addition as atomicAdd's. Which
-/// block's come first nobody says, nor which come first of the stores that no wait keeps apart.
+/// cp.reduce.async.bulk from shared memory: adds floats to device memory, each as an atomicAdd. The order between
+/// thread blocks is unspecified, as is the order between stores of one thread without a wait between them.
 __device__ __forceinline__ void cp_reduce_async_bulk_add(float* to, const float* from, int bytes) {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM(
@@ -201,9 +203,9 @@ __device__ __forceinline__ void cp_reduce_async_bulk_add(float* to, const float*
 #endif
 }
 
-// Stores and additions have groups, of each thread its own.
+// Stores and reductions belong to groups of the thread that issues them.
 
-/// cp.async.bulk.commit_group: this thread's stores since the last commit are a group.
+/// cp.async.bulk.commit_group: makes this thread's stores since the last commit a group.
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("cp.async.bulk.commit_group;" ::: "memory");
@@ -222,8 +224,8 @@ __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
   simt::bulk_wait(groups, true);
 #endif
 }
-/// cp.async.bulk.wait_group: waits until at most the newest `groups` of this thread's groups are under way. What the
-/// others have written is in device memory, and this thread sees it.
+/// cp.async.bulk.wait_group: waits until at most the newest `groups` of this thread's groups are in flight. The writes
+/// of the completed groups are then in device memory and visible to this thread.
 template <int groups>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
   static_assert(groups >= 0);
@@ -233,15 +235,15 @@ __device__ __forceinline__ void cp_async_bulk_wait_group() {
   simt::bulk_wait(groups, false);
 #endif
 }
-/// prefetch.tensormap: TMA fetches what the map says, before the first copy. The simulator has nothing to
-/// fetch. `tensor` is a parameter of the kernel.
+/// prefetch.tensormap: prefetches the tensor map before the first copy. No effect on the simulator. `tensor` is a
+/// parameter of the kernel.
 __device__ __forceinline__ void prefetch_tensormap([[maybe_unused]] const TensorMap& tensor) {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("prefetch.tensormap [%0];" ::"l"(&tensor) : "memory");
 #endif
 }
-/// fence.proxy.async: TMA and the tensor cores see what this thread has written to shared memory (after a barrier:
-/// what others have). "Memory Consistency Model: Proxies".
+/// fence.proxy.async: makes this thread's writes to shared memory (after a barrier: also those of other threads)
+/// visible to TMA and to the tensor cores. "Memory Consistency Model: Proxies".
 __device__ __forceinline__ void fence_proxy_async() {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
@@ -252,8 +254,9 @@ __device__ __forceinline__ void fence_proxy_async() {
 
 // --- Warps -----------------------------------------------------------------------------------------------------------
 
-/// setmaxnreg: this warp asks for registers until it has so many a thread, or gives some back. All four warps of a
-/// group do. Needs __launch_bounds__(threads, 1): then a thread has 65536 / threads at first, rounded down to 8.
+/// setmaxnreg: raises (inc) or lowers (dec) the number of registers per thread of this warp; inc waits until enough are
+/// free. All four warps of a warpgroup execute it. Needs __launch_bounds__(threads, 1), with which a thread starts with
+/// 65536 / threads registers, rounded down to a multiple of 8.
 template <int registers>
 __device__ __forceinline__ void setmaxnreg_inc() {
   static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "24 to 256, in steps of 8");
@@ -273,7 +276,7 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 #endif
 }
 
-/// elect.sync: true for one lane of the warp, the same one each time.
+/// elect.sync: true for one lane of the warp, always the same one.
 __device__ __forceinline__ bool elect_sync() {
 #if defined(__CUDACC__)
   std::uint32_t elected = 0;

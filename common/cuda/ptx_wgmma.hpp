@@ -1,16 +1,16 @@
-// The part of ptx.hpp with the products of warpgroups ("Asynchronous Warpgroup Level Matrix Instructions: wgmma"). Four
-// warps, the first of which has a number that is a multiple of four, multiply as one: all 128 threads issue the same
-// products. A product runs beside the code that has issued it, and reads shared memory by itself.
+// The part of ptx.hpp for WGMMA ("Asynchronous Warpgroup Level Matrix Instructions: wgmma"). A warpgroup is four warps,
+// the first of which has an index divisible by four; all 128 threads issue the same WGMMA. A WGMMA runs asynchronously
+// to the code that issued it and reads shared memory directly.
 //
-// The lists of registers below are those of the instruction: an accumulator of n columns is n / 2 registers a thread.
+// The register lists below are the instruction's operands: an accumulator of n columns has n / 2 registers per thread.
 #pragma once
 
 #include "common/cuda/ptx.hpp"
 
 namespace workbook::cuda {
 
-/// wgmma.fence: the products that follow see what this thread has written to registers. Before the first product, and
-/// whenever registers of D or A were written since.
+/// wgmma.fence: makes this thread's register writes visible to the following WGMMAs. Required before the first WGMMA,
+/// and whenever registers of D or A were written since.
 __device__ __forceinline__ void wgmma_fence() {
 #if defined(__CUDACC__)
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -18,7 +18,7 @@ __device__ __forceinline__ void wgmma_fence() {
   simt::wgmma_fence();
 #endif
 }
-/// wgmma.commit_group: the products since the last commit are a group.
+/// wgmma.commit_group: makes the WGMMAs since the last commit a group.
 __device__ __forceinline__ void wgmma_commit_group() {
 #if defined(__CUDACC__)
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -26,9 +26,8 @@ __device__ __forceinline__ void wgmma_commit_group() {
   simt::wgmma_commit();
 #endif
 }
-/// wgmma.wait_group: waits until at most the newest `groups` groups are under way. D, which is complete then, may not
-/// be touched before (nor may A's registers): the empty asm keeps the compiler from moving arithmetic on D to before
-/// it.
+/// wgmma.wait_group: waits until at most the newest `groups` groups are in flight. Before the wait, neither D nor A's
+/// registers may be accessed. The empty asm prevents the compiler from moving arithmetic on D before the wait.
 template <int groups, int n>
 __device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D) {
   static_assert(groups >= 0 && groups <= 7);
@@ -41,8 +40,8 @@ __device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D) {
   simt::wgmma_wait(groups);
 #endif
 }
-/// The same where the products that are complete then have read A from registers, and these are written next: so that
-/// the compiler does not use them for something else before.
+/// The same for WGMMAs that read A from registers which are written next. Prevents the compiler from reusing those
+/// registers before the wait.
 template <int groups, int n, class T, int parts>
 __device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D, Fragment<T, 4> (&A)[parts]) {
   wgmma_wait_group<groups>(D);
@@ -57,17 +56,17 @@ __device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D, Fragment
 #endif
 }
 
-/// A matrix in shared memory, as a product is told of it ("Matrix Descriptor").
+/// The descriptor of a matrix in shared memory ("Matrix Descriptor").
 struct WgmmaMatrix {
   std::uint64_t descriptor;
-  /// The same, so many bytes further: a multiple of 16.
+  /// The same matrix `bytes` bytes further, a multiple of 16.
   __device__ __forceinline__ WgmmaMatrix operator+(int bytes) const { return {descriptor + (bytes >> 4)}; }
 };
-/// Rows of as many bytes as the swizzle says, eight of which make a pattern (128 bytes: 1024); `stride` bytes from
-/// eight rows to the next eight. Rows along k (K-major): k elements 32 bytes long are one product's, the next ones are
-/// 32 bytes further within the row; `leading` is not used. Rows along n or m (MN-major; B as (k, n), A as (k, m)): a
-/// row is a section of columns, and the next section is `leading` bytes away. first_row's pattern begins at a multiple
-/// of its bytes.
+/// Rows have the length of the swizzle, and eight of them form a swizzle atom (1024 bytes for 128-byte rows). `stride`
+/// is the number of bytes between groups of eight rows. K-major (rows along k): one WGMMA reads 32 bytes of each row,
+/// and the next k elements follow 32 bytes further in the row; `leading` is not used. MN-major (rows along n or m; B as
+/// (k, n), A as (k, m)): a row is a section of columns, and the next section is `leading` bytes away. The atom of
+/// first_row is aligned to its size.
 __device__ __forceinline__ WgmmaMatrix wgmma_matrix(const void* first_row, int leading, int stride, Swizzle swizzle) {
 #if defined(__CUDACC__)
   const std::uint64_t address = shared_address(first_row);
@@ -78,8 +77,8 @@ __device__ __forceinline__ WgmmaMatrix wgmma_matrix(const void* first_row, int l
   return {address >> 4 | std::uint64_t(leading >> 4) << 16 | std::uint64_t(stride >> 4) << 32 | mode << 62};
 }
 
-/// Along what the rows of an operand lie in shared memory: along k, over which the product sums, or along its other
-/// dimension, which is n of B and m of A.
+/// The contiguous dimension of an operand in shared memory: k, over which the matmul sums, or the other dimension,
+/// which is n for B and m for A.
 enum class Major { k, n, m = n };
 
 #if defined(__CUDACC__)
@@ -114,10 +113,10 @@ namespace detail {
 #define WORKBOOK_LIST_96(c) WORKBOOK_D32(c, 0), WORKBOOK_D32(c, 32), WORKBOOK_D32(c, 64)
 #define WORKBOOK_LIST_128(c) WORKBOOK_D32(c, 0), WORKBOOK_D32(c, 32), WORKBOOK_D32(c, 64), WORKBOOK_D32(c, 96)
 
-// One product: its n / 2 registers of D as operands of the kind c, its shape and types, the numbers of the operands that
-// follow these, and what is said of operands of 16 bits after the two signs: whether A and B are transposed. c is "+f"
-// where `adds` says at run time whether the product is added to D, and "=f" where it never is: as an input the old
-// values would occupy registers up to here.
+// One WGMMA: its n / 2 registers of D as operands with the constraint c, its shape and types, the numbers of the
+// operands that follow, and, for 16-bit operands, the transposition flags of A and B after the two signs. c is "+f" if
+// `adds` selects accumulation at run time, and "=f" if the WGMMA never accumulates: as inputs, the old values would
+// occupy registers up to this point.
 #define WORKBOOK_ASM(c, r, shape, a, b, p, transposed, ...)                                                            \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, " p ", 0; wgmma.mma_async.sync.aligned." shape " {" WORKBOOK_TEXT_##r   \
                "}, " a ", " b ", p, 1, 1" transposed "; }"                                                             \
@@ -201,14 +200,15 @@ WORKBOOK_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 }  // namespace detail
 #endif
 
-/// wgmma.mma_async: starts D (64, n) = A (64, k) B (k, n) by a warpgroup, added to D if `accumulate`; n is 8, 16, 32,
-/// 64, 80, 96, 128, 192 or 256. T is half or __nv_bfloat16, k = 16, or __nv_fp8_e4m3, k = 32. Warp w has rows 16 w to
-/// 16 w + 15 of D, each 8 columns as in mma_m16n8k16: D[4 j] and the next are row quad, columns 8 j + 2 in_quad and the
-/// next; D[4 j + 2] and the next are row quad + 8. The rows of A and B lie in shared memory as `of_A` and `of_B` say.
+/// wgmma.mma_async: a warpgroup starts D (64, n) = A (64, k) B (k, n), added to D if `accumulate`. n is 8, 16, 32, 64,
+/// 80, 96, 128, 192 or 256. T is half or __nv_bfloat16 with k = 16, or __nv_fp8_e4m3 with k = 32. Warp w holds rows 16
+/// w to 16 w + 15 of D, every 8 columns as in mma_m16n8k16: D[4 j] and D[4 j + 1] are row quad, columns 8 j + 2 in_quad
+/// and 8 j + 2 in_quad + 1; D[4 j + 2] and D[4 j + 3] are the same columns of row quad + 8. `of_A` and `of_B` give the
+/// layout of A and B in shared memory.
 template <class T, Major of_B = Major::k, Major of_A = Major::k, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, WgmmaMatrix A, WgmmaMatrix B,
                                                 bool accumulate) {
-  static_assert(sizeof(T) == 2 || (of_A == Major::k && of_B == Major::k), "operands of 8 bits lie along k");
+  static_assert(sizeof(T) == 2 || (of_A == Major::k && of_B == Major::k), "8-bit operands must be K-major");
 #if defined(__CUDACC__)
   detail::wgmma<T, of_B, of_A>(D, A, B, accumulate);
 #else
@@ -216,10 +216,11 @@ __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, Wgmm
                      A.descriptor, B.descriptor);
 #endif
 }
-/// The same without adding: D is an output alone. What it held before is not read, and takes no registers up to here.
+/// The same without accumulation: D is only an output. Its old values are not read and occupy no registers up to this
+/// point.
 template <class T, Major of_B = Major::k, Major of_A = Major::k, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, WgmmaMatrix A, WgmmaMatrix B) {
-  static_assert(sizeof(T) == 2 || (of_A == Major::k && of_B == Major::k), "operands of 8 bits lie along k");
+  static_assert(sizeof(T) == 2 || (of_A == Major::k && of_B == Major::k), "8-bit operands must be K-major");
 #if defined(__CUDACC__)
   detail::wgmma<T, of_B, of_A>(D, A, B);
 #else
@@ -227,13 +228,13 @@ __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, Wgmm
                      B.descriptor);
 #endif
 }
-/// Both with A in registers: warp w has its rows 16 w to 16 w + 15 as in mma_m16n8k16 (of 8 bits: four neighbours in a
-/// register, columns 4 in_quad and the next three; A[2] and A[3] are 16 columns further). The order of the template's
-/// arguments is the same.
+/// Both with A in registers: warp w holds rows 16 w to 16 w + 15 of A as in mma_m16n8k16. With 8-bit elements, a
+/// register holds four adjacent elements, columns 4 in_quad to 4 in_quad + 3, and A[2] and A[3] are 16 columns further.
+/// The order of the template arguments is the same.
 template <class T, Major of_B = Major::k, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, const Fragment<T, 4>& A, WgmmaMatrix B,
                                                 bool accumulate) {
-  static_assert(sizeof(T) == 2 || of_B == Major::k, "operands of 8 bits lie along k");
+  static_assert(sizeof(T) == 2 || of_B == Major::k, "8-bit operands must be K-major");
 #if defined(__CUDACC__)
   detail::wgmma<T, of_B>(D, A, B, accumulate);
 #else
@@ -243,7 +244,7 @@ __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, cons
 }
 template <class T, Major of_B = Major::k, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, const Fragment<T, 4>& A, WgmmaMatrix B) {
-  static_assert(sizeof(T) == 2 || of_B == Major::k, "operands of 8 bits lie along k");
+  static_assert(sizeof(T) == 2 || of_B == Major::k, "8-bit operands must be K-major");
 #if defined(__CUDACC__)
   detail::wgmma<T, of_B>(D, A, B);
 #else
@@ -251,8 +252,8 @@ __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, cons
 #endif
 }
 
-/// Four floats to e4m3 in one register, the first in its lowest 8 bits; to nearest, beyond 448 they become 448.
-/// "Data Movement and Conversion Instructions: cvt" (.satfinite.e4m3x2.f32), twice.
+/// Rounds four floats to e4m3 in one register, the first in its lowest 8 bits: to nearest, saturated at ±448. "Data
+/// Movement and Conversion Instructions: cvt" (.satfinite.e4m3x2.f32), twice.
 __device__ __forceinline__ std::uint32_t cvt_rn_satfinite_e4m3x4(float x0, float x1, float x2, float x3) {
 #if defined(__CUDACC__)
   std::uint16_t low, high;

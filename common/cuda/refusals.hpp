@@ -1,5 +1,5 @@
-// What is refused before a kernel runs. The sentences are put together in refusals.cpp, compiled once: every file of
-// kernels includes this.
+// The refusals before a kernel runs. refusals.cpp builds the messages and is compiled once, since every kernel file
+// includes this header.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace workbook::cuda {
 
-// std::invalid_argument. what: how the number of blocks came about, e.g. "B·H".
+// std::invalid_argument. what: the formula of the number of blocks, e.g. "B·H".
 [[noreturn]] void refuse_grid(std::int64_t blocks, const char* what);
 [[noreturn]] void refuse_head_dim(std::int64_t d, int least);
 [[noreturn]] void refuse_tiles(const Tiles& tiles);
 [[noreturn]] void refuse_setting(const Setting& given, int d_taken, const Mask& mask_taken);
 
-/// Error if so many elements are to be copied from or to an array of another size.
+/// Error if `given` elements are to be copied from or to an array of another size.
 void require_size(std::size_t given, std::size_t size);
 
-/// What cuTensorMapEncodeTiled would refuse, and what the simulator does not have, with names and limits. Throws Error.
-/// swizzle: the number of a Swizzle.
+/// Throws Error, with names and limits, for arguments that cuTensorMapEncodeTiled would refuse or the simulator does
+/// not support. swizzle: the number of a Swizzle.
 void check_tensor_map(const void* memory, std::uint64_t before, std::uint64_t element_bytes,
                       const std::vector<std::uint64_t>& sizes, const std::vector<std::uint64_t>& strides,
                       const std::vector<std::uint32_t>& box, unsigned swizzle);

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/cuda/asked.hpp"
 #include "common/cuda/backend.hpp"
 #include "common/cuda/error.hpp"
+#include "common/cuda/requested_kernels.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/cuda/trace_record.hpp"
 #include "common/simt/simulator.hpp"
@@ -25,9 +25,10 @@ struct Allocation {
   std::string name;
 };
 std::map<const void*, Allocation> allocations;
-std::map<std::string, Tiling> tilings;  // by the tensor's name, where reads are counted by tiles: until they are taken
+std::map<std::string, Tiling>
+    tilings;  // of tensors whose reads are counted by tiles, by name, until the counters are taken
 std::size_t bytes_now = 0, bytes_peak = 0;
-std::optional<TraceRecord> trace;  // while launches are recorded
+std::optional<TraceRecord> trace;  // set while launches are recorded
 }  // namespace
 
 const char* backend_name() {
@@ -62,7 +63,7 @@ void* allocate(std::size_t bytes, std::string_view name, std::size_t element_siz
   try {
     memory = simt::allocate(bytes, std::string(name), element_size, as);
   } catch (const std::bad_alloc&) {
-    throw Error("no memory for " + std::to_string(bytes) + " bytes of " + std::string(name));
+    throw Error("not enough memory for " + std::to_string(bytes) + " bytes of " + std::string(name));
   }
   allocations[memory] = {bytes, std::string(name)};
   bytes_now += bytes;
@@ -91,7 +92,7 @@ int multiprocessors() {
 
 void download(void* host, const void* device, std::size_t bytes) {
   if (bytes == 0) return;
-  // Without instrumentation nobody knows which elements were written.
+  // Without instrumentation, it is unknown which elements were written.
   if (simt::instrumented() && simt::options().count && simt::options().detect) {
     const std::vector<simt::Report> reports = simt::check_output(device);
     if (!reports.empty() && !trace) throw Error(reports);
@@ -100,7 +101,7 @@ void download(void* host, const void* device, std::size_t bytes) {
   simt::copy_out(host, device, bytes);
 }
 
-void synchronize() {}  // a launch on the simulator returns when it is done
+void synchronize() {}  // a launch on the simulator returns when it has finished
 
 void count_by_tiles(void* memory, const Tiling& tiling) {
   simt::set_tiles(memory, unit_bytes(tiling));
@@ -156,7 +157,7 @@ std::vector<std::pair<std::string, double>> take_counters() {
       if (tiling == tilings.end() || tensor.tile_bytes.empty()) continue;
       for (const double reads : reads_of_tiles(tensor, tiling->second)) sums[tensor.name + ".tiles"] += reads;
     }
-    // How many different (block, value) pairs an annotation has: masked tiles, say.
+    // The number of different (block, value) pairs of an annotation, for example of masked tiles.
     for (const simt::Note& note : launch.notes) sums["note." + note.label] += 1;
   }
   simt::clear_launches();
@@ -174,13 +175,13 @@ NotedChoice::~NotedChoice() {
     if (d_of_first_launch == 0) d_of_first_launch = d_;
     if (d_of_first_launch != d_) std::_Exit(0);
   }
-  note_asked(std::to_string(number_of(choice_)), "");
+  note_request(std::to_string(number_of(choice_)), "");
 }
 
 namespace detail {
 
 void guarded(void (*run)(void*), void* launch, const char* file) {
-  note_asked("0", file);
+  note_request("0", file);
   try {
     run(launch);
     if (trace) {

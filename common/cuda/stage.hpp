@@ -1,4 +1,4 @@
-// A chapter's stage of kernels describes itself, in the chapter's stage.cu:
+// A chapter describes its stage of kernels in stage.cu:
 //
 //   const Stage stage = ForwardStage<half>{
 //       .head_dims = {32, 64, 128},
@@ -9,9 +9,10 @@
 //       },
 //   };
 //
-// From it come, without further code: the operations "forward" or "backward", "bench", "describe" and, on the
-// simulator, "blocks"; the count of reads by tiles; the checks of a call's numbers. A chapter may have a second stage
-// of one pass for another element, after the first in the same file: its operations are "forward_bfloat16" and so on.
+// The following is derived from the description: the operations "forward" or "backward", "bench", "describe" and, on
+// the simulator, "blocks"; the counting of reads by tiles; the checks of a call's numbers. A chapter may have a second
+// stage of the same pass for another element, after the first in the same file. Its operations are "forward_bfloat16"
+// and so on.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,8 @@
 
 namespace workbook::cuda {
 
-/// A stage by other kernels, for calls whose number `number` has the value `value`: a step on the way to the chapter's
-/// kernel, or a contrast to it.
+/// A stage with other kernels, for calls whose number `number` equals `value`: an intermediate step towards the
+/// chapter's kernel, or a variant to compare it with.
 template <class Stage>
 struct Variant {
   const char* number = "";
@@ -52,19 +53,20 @@ inline constexpr Element element_of<__nv_bfloat16> = bfloat16;
 
 template <class Element>
 struct ForwardStage {
-  workbook::Element element = detail::element_of<Element>;  ///< float8: it rounds Q, K and V itself (element.hpp)
+  workbook::Element element =
+      detail::element_of<Element>;  ///< float8: the stage rounds Q, K and V itself (element.hpp)
   std::vector<int> head_dims = {};
-  std::span<const Tiles> tiles = {};  ///< that kernels are built for; the first that fits the device is the default
-  /// Bytes of a block's shared memory; 0: no kernel has these tiles for this d.
+  std::span<const Tiles> tiles = {};  ///< the sizes built; the first that fits the device is the default
+  /// Shared memory of a thread block in bytes; 0: no kernel has these tiles for this d.
   std::size_t (*shared_bytes)(int d, const Tiles& tiles) = nullptr;
-  int compute = 0;            ///< the least compute capability that has the kernels' instructions, 80 for 8.0
-  bool compute_only = false;  ///< no other has them: they are those of sm_90a and its like
-  int rows_per_warp = 0;      ///< rows of Q that a warp has for itself; 0: its warps share them
-  /// How many keys of a tile enter m, l and O at once, where a lane owns a row; nullptr: no lane does.
+  int compute = 0;            ///< the lowest compute capability that has the kernels' instructions; 80 means 8.0
+  bool compute_only = false;  ///< only this one has them, as with sm_90a
+  int rows_per_warp = 0;      ///< rows of Q per warp; 0: the warps share all rows
+  /// The number of keys of a tile that update m, l and O at once, if one lane owns a row; nullptr: no lane does.
   int (*keys_per_step)(int d, const Tiles& tiles) = nullptr;
-  float slack = 0;                ///< m moves only if a score exceeds it by more (natural units)
-  bool last_keys_first = false;   ///< the last tile of keys comes first
-  bool warps_split_keys = false;  ///< each warp has its own keys of a tile
+  float slack = 0;                ///< m changes only if a score exceeds it by more than this (natural units)
+  bool last_keys_first = false;   ///< the last K/V tile is processed first
+  bool warps_split_keys = false;  ///< each warp processes its own keys of a tile
   Served serves = {};
   std::vector<ScratchArray> extra = {};
   std::vector<Variant<ForwardStage>> variants = {};
@@ -82,7 +84,7 @@ struct BackwardStage {
   std::vector<ScratchArray> extra = {};
   std::vector<Variant<BackwardStage>> variants = {};
   void (*launch)(const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) = nullptr;
-  /// The same with gradients in fp32, for calls with the number float_gradients = 1; nullptr: there is none.
+  /// The same with fp32 gradients, for calls with the number float_gradients = 1; nullptr: not supported.
   void (*launch_to_float)(const BackwardCall<Element, float>& call, const GradientTiles& tiles,
                           const ExtraMemory& extra) = nullptr;
 };
@@ -101,7 +103,7 @@ Description description_of(const ForwardStage<Element>& stage);
 template <class Element>
 Description description_of(const BackwardStage<Element>& stage);
 
-/// What both passes say of themselves.
+/// The part of the description that both passes share.
 template <class Tiles, class Stage>
 Description common_description(const Stage& stage) {
   Description description;
@@ -148,14 +150,14 @@ Description description_of(const BackwardStage<Element>& stage) {
   return description;
 }
 
-/// A stage and what it says of itself, for as long as its operations live.
+/// A stage and its description, which live as long as its operations.
 template <class Stage>
 struct Described {
   Stage stage;
   Description description;
 };
 
-/// The stage or the variant that a call asks for, and its tiles.
+/// The stage or variant that a call selects, and its tiles.
 template <class Stage, class Tiles>
 struct Chosen {
   const Stage& stage;
@@ -197,8 +199,8 @@ BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t)
           data_or_none(t.dsink)};
 }
 
-/// The numbers of Arguments::setting(); Br, Bc and warps; a variant's number; unobserved; shared_limit.
-/// Q, K, V as 16-bit codes, which may go on behind the last row -> O as codes, lse.
+/// The numbers of Arguments::setting(); Br, Bc and warps; a variant's number; unobserved; shared_limit. Q, K, V as
+/// 16-bit codes, which may extend past the last row -> O as codes, lse.
 template <class Element>
 Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments& call) {
   const Unobserved unobserved(call.integer("unobserved", 0));
@@ -211,15 +213,16 @@ Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments
   return tiles;
 }
 
-/// The numbers of run_forward with owned, passing and warps; float_gradients. Q, K, V, O, dO as 16-bit codes, lse
-/// -> dQ, dK, dV as codes, or floats.
+/// The numbers of run_forward, with Bc, Br and warps as sizes; float_gradients. Q, K, V, O, dO as 16-bit codes, lse ->
+/// dQ, dK, dV as codes, or floats.
 template <class Element, class Gradient, class Launch>
 void run_backward(const Described<BackwardStage<Element>>& stage, const Arguments& call,
                   Launch BackwardStage<Element>::*launch) {
   const Unobserved unobserved(call.integer("unobserved", 0));
   const auto [kernels, tiles] = chosen<GradientTiles>(stage, call);
   if (kernels.*launch == nullptr)
-    throw std::invalid_argument("float_gradients = 1: these kernels write gradients as they read; allowed is 0");
+    throw std::invalid_argument(
+        "float_gradients = 1: these kernels write gradients in the type of their inputs; allowed: 0");
   GradientTensors<Element, Gradient> tensors(call);
   tensors.count_tiles(call.shape(), tiles.Br, tiles.Br);
   const ExtraMemory extra(kernels.extra, call.setting());
@@ -228,31 +231,32 @@ void run_backward(const Described<BackwardStage<Element>>& stage, const Argument
 }
 
 #if defined(__CUDACC__)
-/// A call's arrays of 16-bit codes as the elements that they are.
+/// A call's arrays of 16-bit codes, viewed as elements.
 template <class Element>
 struct GivenTensors {
   const Arguments& call;
   Element* operator()(const char* name) const {
     return reinterpret_cast<Element*>(call.array<std::uint16_t>(name).data());
   }
-  /// What only calls with some masks bring: nullptr for others.
+  /// An array that only calls with certain masks have; nullptr for others.
   template <class T>
-  T* perhaps(const char* name) const {
+  T* optional_value(const char* name) const {
     const std::span<T> given = call.array<T>(name);
     return given.empty() ? nullptr : given.data();
   }
 };
 
-/// On the GPU: the operation "forward" on arrays that are device memory already, on a stream.
+/// On the GPU: the operation "forward" on a stream, with arrays that are already in device memory.
 template <class Element>
 void start_forward(const Described<ForwardStage<Element>>& stage, const Arguments& call, void* workspace,
                    void* stream) {
   const OnStream on(stream);
   const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   GivenTensors<Element> t{call};
-  kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), call.array<float>("lse").data(),
-                  t.template perhaps<float>("given sink"), t.template perhaps<std::int32_t>("given starts")},
-                 tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
+  kernels.launch(
+      {call.setting(), t("Q"), t("K"), t("V"), t("O"), call.array<float>("lse").data(),
+       t.template optional_value<float>("given sink"), t.template optional_value<std::int32_t>("given starts")},
+      tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
 }
 template <class Element>
 void start_backward(const Described<BackwardStage<Element>>& stage, const Arguments& call, void* workspace,
@@ -261,13 +265,13 @@ void start_backward(const Described<BackwardStage<Element>>& stage, const Argume
   const auto [kernels, tiles] = chosen<GradientTiles>(stage, call);
   GivenTensors<Element> t{call};
   kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), t("dO"), call.array<float>("lse").data(), t("dQ"),
-                  t("dK"), t("dV"), t.template perhaps<float>("given sink"),
-                  t.template perhaps<std::int32_t>("given starts"), t.template perhaps<float>("dsink")},
+                  t("dK"), t("dV"), t.template optional_value<float>("given sink"),
+                  t.template optional_value<std::int32_t>("given starts"), t.template optional_value<float>("dsink")},
                  tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
 }
 #endif
 
-/// A stage on sets of Tensors. launch(tensors, extra): the stage on one of them.
+/// Runs a stage on sets of Tensors. launch(tensors, extra) runs it on one of them.
 template <class Element, class Tensors, class Launch>
 class TimedOn final : public TimedStage {
  public:
@@ -298,7 +302,7 @@ void time_on(const Arguments& call, const std::vector<ScratchArray>& extra, cons
 
 }  // namespace detail
 
-/// Makes a description a part of this worker. file: where it stands, in the chapter's folder.
+/// Registers a description with this worker. file: the file of the description, in the chapter's folder.
 class Stage {
  public:
   template <class Element>

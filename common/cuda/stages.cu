@@ -1,4 +1,4 @@
-// What all chapters' stages have in common, for the elements that kernels take (stage.hpp).
+// The code that all chapters' stages share, instantiated for the element types of kernels (stage.hpp).
 #include "common/cuda/stage.hpp"
 
 namespace workbook::cuda {

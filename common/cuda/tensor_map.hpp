@@ -1,16 +1,16 @@
-// Tensor maps: what TMA is told of a tensor in device memory. One function makes them for both backends,
-// with the same checks; kernels take them as `const __grid_constant__ TensorMap`.
+// Tensor maps describe tensors in device memory to TMA. One function creates them for both backends with the same
+// checks. Kernels receive them as `const __grid_constant__ TensorMap`.
 //
 //   const TensorMap K = tensor_map(K_memory, {64, N, heads}, {d * 2, N * d * 2}, {64, Bc, 1}, Swizzle::bytes_128);
 //
-// The fastest dimension comes first. A copy moves a box; in shared memory its rows (of the fastest dimension) lie one
-// behind the other. Elements outside of the tensor are zeros when loaded, and left out when stored. With a swizzle the
-// 16 bytes at an address go where bits 4 to 6 of it are combined with bits 7 to 9 by exclusive or (of 64 bytes: bits 4
-// and 5 with 7 and 8; of 32: bit 4 with bit 7).
+// The fastest dimension comes first. A copy moves a box, whose rows (along the fastest dimension) are contiguous in
+// shared memory. Elements outside the tensor are loaded as zeros and never stored. A swizzle stores each 16 bytes at
+// the address whose bits 4 to 6 are XORed with bits 7 to 9 (64-byte swizzle: bits 4 and 5 with 7 and 8; 32-byte: bit 4
+// with bit 7).
 //
-// Two dimensions may go on along the same rows: sizes {64, N, 4·N + 1}, both with the stride of a row, and `before` of
-// N rows. Then row i of the n <= N rows that end before row e of the tensor has the coordinates N - n + i and e: what
-// comes behind them lies outside, wherever in the tensor that is.
+// Two dimensions may advance along the same rows: sizes {64, N, 4·N + 1}, both with the stride of a row, and `before`
+// of N rows. Then row i of the n <= N rows that end before row e of the tensor has the coordinates N - n + i and e. The
+// rows after them are out of bounds, wherever in the tensor they are.
 //
 // Source: CUDA Driver API, "Tensor Map Object Management", cuTensorMapEncodeTiled.
 #pragma once
@@ -43,7 +43,7 @@ namespace workbook::cuda {
 
 #if defined(__CUDACC__)
 using TensorMap = CUtensorMap;
-/// A row of the box is as long as the name says.
+/// The name gives the length of a row of the box.
 enum class Swizzle : std::uint8_t { none, bytes_32, bytes_64, bytes_128 };
 #else
 using simt::Swizzle;
@@ -62,10 +62,10 @@ constexpr CUtensorMapDataType tensor_element() {
 }  // namespace detail
 #endif
 
-/// The tensor at `memory`, of `sizes` elements, the fastest dimension first; strides[i] is the bytes from one element
-/// of dimension i + 1 to the next. The element with all coordinates 0 lies `before` bytes before `memory`: then only
-/// such boxes may be copied whose elements lie in the tensor, or outside of `sizes`, and only such loaded of which some
-/// lie in it. T is float, half, __nv_bfloat16 or __nv_fp8_e4m3. Throws Error.
+/// The tensor at `memory`, of `sizes` elements, the fastest dimension first. strides[i] is the number of bytes between
+/// consecutive elements of dimension i + 1. The element with all coordinates 0 is `before` bytes before `memory`. If
+/// `before` is not 0, every element of a copied box must be in the tensor or outside `sizes`, and a loaded box must
+/// have at least one element in the tensor. T is float, half, __nv_bfloat16 or __nv_fp8_e4m3. Throws Error.
 template <class T>
 TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
                      const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
@@ -80,7 +80,7 @@ TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
     const cudaError_t error =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
     if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-      throw Error("tensor_map: the driver has no cuTensorMapEncodeTiled; it takes a GPU of compute capability 9.0");
+      throw Error("tensor_map: the driver has no cuTensorMapEncodeTiled, which needs a GPU of compute capability 9.0");
     }
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   }();
@@ -95,7 +95,7 @@ TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
              bytes.data(), part.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, kModes[static_cast<unsigned>(swizzle)],
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    throw Error("tensor_map: cuTensorMapEncodeTiled refuses it with error " + std::to_string(result));
+    throw Error("tensor_map: cuTensorMapEncodeTiled failed with error " + std::to_string(result));
   }
 #else
   map.memory = const_cast<T*>(memory);

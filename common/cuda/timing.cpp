@@ -57,7 +57,7 @@ void time_stage(const Arguments& call, TimedStage& stage) {
   if (call.integer("profile", 0) != 0) {
     profiled([&] { next(0); });
   } else {
-    // Each set once, the last of them timed: what is loaded, compiled or chosen at a first call stays out.
+    // Runs each set once and times the last, so that loading, compilation and selection at a first call are excluded.
     for (int i = 0; i + 1 < std::max(int(sets), 3); ++i) {
       if (l2_bytes() != 0) next(i);
     }

@@ -1,7 +1,7 @@
-// Timing a stage of attention on the device: what the operation "bench" of every stage of kernels consists of
-// (stage.hpp). The inputs are made on the device; several sets of them, together larger than L2, are used in turn, so
-// that no call finds its inputs there. Who asks for it gets back a part of one set with its results, and can check
-// them: a time counts only with a right answer. Extra memory is allocated after the sets, once.
+// Times a stage of attention on the device: the operation "bench" of every stage of kernels (stage.hpp). The inputs are
+// generated on the device. Calls rotate through several sets of tensors that together exceed L2, so that no call finds
+// its inputs there. The caller receives part of one set with its results and checks them, since a time is valid only
+// with correct results. Extra memory is allocated once, after the sets.
 //
 // On the simulator the stage runs once, for its counters.
 #pragma once
@@ -23,30 +23,30 @@ struct TensorOnDevice {
 /// never written.
 void give_back_rows(const Arguments& call, const char* name, const TensorOnDevice& tensor, std::size_t elements);
 
-/// Times work(i), i = 0, 1, …, into the whole output "seconds" of a call, after three calls that do not count.
+/// Times work(i), i = 0, 1, …, after three warm-up calls, and fills the whole output "seconds" of a call.
 void time_calls(const Arguments& call, const std::function<void(int)>& work);
 
-/// What a stage is timed on: sets of its tensors, and itself.
+/// A stage to be timed, with sets of its tensors.
 class TimedStage {
  public:
   virtual ~TimedStage() = default;
   /// Bytes of one set.
   virtual std::size_t set_bytes(const Shape& shape) const = 0;
-  /// Makes one set more.
+  /// Allocates another set.
   virtual void add_set(const Setting& setting, std::uint64_t seed) = 0;
-  /// The sets are made: what is allocated from here on is the stage's.
+  /// Marks the sets as complete: memory allocated from here on is the stage's.
   virtual void prepare(const Setting& setting) = 0;
-  /// The stage on one set, without waiting for it.
+  /// Starts the stage on one set, without waiting for it.
   virtual void launch(std::size_t set) = 0;
-  /// Gives back the last `rows` rows of the first set, with what they are computed from.
+  /// Returns the last `rows` rows of the first set, with the inputs they are computed from.
   virtual void give_back(const Arguments& call, std::int64_t rows) = 0;
 };
 
 /// Times a stage. The call has the numbers of Arguments::setting(), and
-///   budget    seconds that the timed calls may take together; there are at least 3 of them (default 0.2)
-///   rows      how many rows of the last head are given back for a check (default 0: none)
-///   profile   1: no timing, one call is made under the profiler's eyes
-/// and the output seconds, filled with the time of each call from the front, as many as the budget allows.
+///   budget    total seconds for the timed calls, of which there are at least 3 (default 0.2)
+///   rows      number of rows of the last head that are returned for a check (default 0: none)
+///   profile   1: no timing; one call runs under the profiler
+/// and the output seconds, which receives the times of as many calls as the budget allows, from the front.
 void time_stage(const Arguments& call, TimedStage& stage);
 
 }  // namespace workbook::cuda

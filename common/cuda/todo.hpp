@@ -1,4 +1,4 @@
-// WORKBOOK_TODO(4.4): what stands in a stub where the reader's code will go.
+// WORKBOOK_TODO(4.4): the placeholder for the reader's code in a stub.
 #pragma once
 
 #include <exception>
@@ -17,9 +17,9 @@ class Todo : public std::exception {
 
 }  // namespace workbook
 
-/// A macro, so that the id can be written as a number: the preprocessor turns 4.4 into "4.4".
+/// A macro, so that the id can be written as a number; the preprocessor turns 4.4 into "4.4".
 #define WORKBOOK_TODO(id) throw ::workbook::Todo(#id)
 
-/// Stands in a lab's stub before code that runs and is wrong; who has repaired it takes the line out. As long as it
-/// is there, the exercise is open.
+/// In a lab's stub, precedes code that runs but is wrong. The exercise is open until the reader fixes the code and
+/// deletes this line.
 #define WORKBOOK_MEND(id) static_assert(true)

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 std::string dumped(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);  // names and notes are the reader's
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);  // names and notes come from the reader's code
 }
 
 std::string joined(const std::vector<std::string>& texts) {
@@ -39,7 +39,7 @@ void append_to_runs(json& runs, std::uint64_t block, std::int64_t value) {
   runs.push_back({block, value, value});
 }
 
-/// Which tile a unit belongs to; nothing behind the last matrix.
+/// The tile that a unit belongs to; nothing past the last matrix.
 std::optional<std::size_t> tile_of_unit(const Tiling& tiling, std::size_t unit) {
   const std::size_t row = unit * (unit_bytes(tiling) / tiling.row_bytes), matrix = row / tiling.rows;
   if (matrix >= tiling.matrices) return std::nullopt;
@@ -73,7 +73,7 @@ json tensor_json(const simt::TensorTraffic& traffic, const TracedTensor& known) 
   return tensor;
 }
 
-/// What block 0 did from one interval's end to the next one's.
+/// What thread block 0 did between the ends of two consecutive intervals.
 json interval_json(const simt::Interval& before, const simt::Interval& now) {
   json interval{{"counters", json::object()}, {"tensors", json::object()}};
   const auto add = [](json& to) {
@@ -123,7 +123,7 @@ json wait_json(const simt::Wait& wait) {
           {"begin", wait.begin}, {"end", wait.end},   {"interval", wait.interval}};
 }
 
-/// By label and row, in the order of their first appearance; of several values in one interval the last.
+/// By label and row, in the order of their first appearance. If an interval has several values, the last one is used.
 json values_json(const simt::Launch& launch) {
   json all = json::array();
   std::map<std::pair<std::string, long long>, std::size_t> places;

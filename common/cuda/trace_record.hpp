@@ -1,4 +1,4 @@
-// What `./workbook trace` is told of each launch on the simulator, as a JSON text:
+// The record of each launch on the simulator for `./workbook trace`, as JSON:
 //
 //   {"launches": [{"kernel": "attention<64, 64>", "grid": [4, 1, 1], "block": [128, 1, 1], "shared_bytes": 1024,
 //     "registers": 0, "counters": {"global.load_requests": 0, …, "block_barriers": 0, …},
@@ -16,11 +16,11 @@
 //     "reports": ["race: …"]}],
 //   "reports": ["output never written: …"]}
 //
-// Tiles are numbered through all matrices. "reads": so many neighbouring tiles were read so many times each, by all
-// blocks together. "blocks": the block read something of tiles FIRST to LAST. "intervals": what block 0 did between two
-// block barriers, as far as it is not zero; arrived_bytes are those by cp.async that were waited for, and the copy
-// engine's. "lines": what each line of the kernel asked for, as far as it is not zero. "values": what block 0 noted of
-// a row, the last one of each interval; VALUE may be "inf", "-inf" or "nan". Knows nothing of attention.
+// Tiles are numbered through all matrices. "reads": COUNT adjacent tiles were each read READS times, summed over all
+// thread blocks. "blocks": the block read part of tiles FIRST to LAST. "intervals": the nonzero counters of block 0
+// between two block barriers; arrived_bytes are the bytes of cp.async copies that were waited for, and the copy
+// engine's. "lines": the nonzero counters of each source line of the kernel. "values": the values that block 0 recorded
+// for a row, the last one of each interval; VALUE may be "inf", "-inf" or "nan". Independent of attention.
 #pragma once
 
 #include <cstddef>
@@ -38,16 +38,17 @@ namespace workbook::cuda {
 
 /// Every counter by name: "global.load_sectors", "shared.load_wavefronts", "block_barriers", …
 void visit_counters(const simt::Counters& counters, const std::function<void(const std::string&, std::uint64_t)>& take);
-/// Those of one tensor: `prefix` + "load_sectors", …
+/// Every counter of one tensor: `prefix` + "load_sectors", …
 void visit_counters(const simt::GlobalCounters& counters, const std::string& prefix,
                     const std::function<void(const std::string&, std::uint64_t)>& take);
 
-/// Bytes that divide every tile, the short ones too: what the simulator counts a tiling's reads by.
+/// A number of bytes that divides every tile, including partial ones: the unit by which the simulator counts a tiling's
+/// reads.
 std::size_t unit_bytes(const Tiling& tiling);
-/// How many times each tile was read, by all blocks together, from what the simulator counted in these units.
+/// How many times each tile was read, summed over all thread blocks, computed from the counts per unit.
 std::vector<double> reads_of_tiles(const simt::TensorTraffic& traffic, const Tiling& tiling);
 
-/// What the record says of a tensor beside its traffic.
+/// A tensor's properties in the record, apart from its traffic.
 struct TracedTensor {
   std::size_t bytes = 0;
   std::optional<Tiling> tiling;
@@ -56,9 +57,9 @@ struct TracedTensor {
 /// The record of several launches.
 class TraceRecord {
  public:
-  /// A launch that has ended, and the tensors that there were, by name.
+  /// Adds a completed launch, with its tensors by name.
   void add_launch(const simt::Launch& launch, const std::map<std::string, TracedTensor>& tensors);
-  /// What was found after the launches.
+  /// Adds a report made after the launches.
   void add_report(const std::string& text);
   std::string text() const;
 

@@ -1,4 +1,4 @@
-// Calls that the simulator runs without counting and checking, for tests that need more blocks than it observes in
+// Calls that the simulator runs without counting and checking, for tests with more thread blocks than it can observe in
 // reasonable time.
 #pragma once
 
@@ -8,8 +8,9 @@
 
 namespace workbook::cuda {
 
-/// While it lives, the simulator neither counts nor checks, which takes less than half of the time; if `unobserved` is
-/// more than 1, of each launch only so many first and so many last blocks run. 0: as ever. Nothing on the GPU.
+/// During its lifetime, the simulator neither counts nor checks, which more than halves its time. If `unobserved`
+/// exceeds 1, only the first `unobserved` and the last `unobserved` thread blocks of each launch run. 0: no effect. No
+/// effect on the GPU.
 class Unobserved {
  public:
   explicit Unobserved([[maybe_unused]] long long unobserved) {

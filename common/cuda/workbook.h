@@ -21,45 +21,45 @@
 extern "C" {
 #endif
 
-/* Counts changes of what follows; workbook_interface() is the library's. */
+/* The version of this interface; workbook_interface() returns the library's. */
 #define WORKBOOK_INTERFACE 2
 
 enum workbook_status {
   WORKBOOK_OK = 0,
   WORKBOOK_NOT_SERVED =
-      1, /* an argument that this stage does not take: the text names it, its value, what is allowed */
+      1, /* an argument that this stage does not support: the text names it, its value and what is allowed */
   WORKBOOK_UNAVAILABLE = 2,   /* this device cannot run the stage */
-  WORKBOOK_OPEN_EXERCISE = 3, /* the code comes to an exercise that is still open */
-  WORKBOOK_KERNEL_FAILED = 4, /* a launch was refused, a kernel failed, or the simulator reports mistakes of it */
+  WORKBOOK_OPEN_EXERCISE = 3, /* the code reaches an exercise that is still open */
+  WORKBOOK_KERNEL_FAILED = 4, /* a launch was refused, a kernel failed, or the simulator reports mistakes in it */
   WORKBOOK_OUT_OF_MEMORY = 5,
   WORKBOOK_FAILED = 6 /* anything else */
 };
 
-/* What went wrong in this thread's last call that did not return WORKBOOK_OK, as text. Valid until the next call. */
+/* The error message of this thread's last call that did not return WORKBOOK_OK. Valid until the next call. */
 const char* workbook_error(void);
 
 int workbook_interface(void);
 /* "cuda" or "sim". */
 const char* workbook_backend(void);
 
-/* What a stage is and serves. Pointers are valid as long as the library is loaded. */
+/* A stage and what it supports. Pointers are valid as long as the library is loaded. */
 typedef struct workbook_stage {
   int chapter;
   const char* folder;  /* "08_registers" */
   const char* pass;    /* "forward" or "backward" */
-  const char* element; /* "float16", "bfloat16"; "float8": Q, K and V are float16, and rounded by the stage */
+  const char* element; /* "float16", "bfloat16"; "float8": Q, K and V are float16 and are rounded by the stage */
   const int* head_dims;
   int head_dim_count;
   const char* const* masks; /* parts of masks: "none", "causal", "window", "softcap", "alibi", "sink", "packed"… */
   int mask_count;
   int shared_heads;  /* 1: H may be any multiple of Hkv; 0: H = Hkv */
-  int deterministic; /* 1: a problem may ask for results that are the same in every run, bit by bit */
-  int compute;       /* the least compute capability, 80 for 8.0 */
-  int compute_only;  /* 1: no other one */
+  int deterministic; /* 1: a problem may request bitwise reproducible results */
+  int compute;       /* the lowest compute capability; 80 means 8.0 */
+  int compute_only;  /* 1: only that compute capability */
 } workbook_stage;
 
 int workbook_stage_count(void);
-/* NOT_SERVED for an index that there is not. */
+/* NOT_SERVED for an invalid index. */
 int workbook_stage_at(int index, workbook_stage* stage);
 /* OK if this machine's device (the current one) can run the stage, otherwise UNAVAILABLE. */
 int workbook_stage_runs_here(int index);
@@ -68,17 +68,18 @@ typedef struct workbook_problem {
   int64_t B, H, Hkv, Nq, Nk, d; /* from 1 on; H is a multiple of Hkv */
   float scale;                  /* multiplies Q Kᵀ; usually 1/√d */
   int deterministic;
-  /* Which keys a query sees: "none", "causal" (the last query sees all keys, the one before it all but the last…) or
-   * "window=256,0" (so many keys before and after its own). Behind it, where the stage serves them: "+softcap=50",
-   * "+alibi", "+sink" (the call brings sinks), "+lengths=100,37" (sequences packed one after the other, Nq = Nk
-   * together). Chapter 16 also has "prefix=100" (keys that all see), "strided=64,256" (64 of each 256 keys, backward
-   * from the query's own) and "documents=100,37" (lengths of texts; with starts, as packed sequences). Chapter 17 has
-   * "+rope" (rows of Q and K are rotated to their positions) and "+dropout=0.1,7" (a tenth of P, by the seed 7). */
+  /* The mask: "none", "causal" (the last query attends to all keys, the one before it to all but the last, …) or
+   * "window=256,0" (256 keys before and 0 keys after the query's own position). If the stage supports them, the
+   * following may be appended: "+softcap=50", "+alibi", "+sink" (the call has sinks), "+lengths=100,37" (packed
+   * sequences, which add up to Nq = Nk). Chapter 16 also has "prefix=100" (keys visible to all queries),
+   * "strided=64,256" (64 of every 256 keys, backward from the query's own position) and "documents=100,37" (lengths of
+   * documents; with starts, as for packed sequences). Chapter 17 has "+rope" (rows of Q and K are rotated by their
+   * positions) and "+dropout=0.1,7" (drops a tenth of P, with the seed 7). */
   const char* mask;
 } workbook_problem;
 
 /* data: aligned to 16 bytes. strides: from one element to the next, in elements, in the order of the sizes above; NULL
- * for a tensor without gaps. Stages take tensors without gaps: others are NOT_SERVED. */
+ * for a tensor without gaps. Stages support only tensors without gaps; others are NOT_SERVED. */
 typedef struct workbook_tensor {
   void* data;
   const int64_t* strides;
@@ -87,8 +88,8 @@ typedef struct workbook_tensor {
 typedef struct workbook_forward_tensors {
   workbook_tensor Q, K, V; /* in */
   workbook_tensor O, lse;  /* out */
-  /* in, where the mask has "+sink" and "+lengths=…"; otherwise NULL: a logit for each head, (H), float; and where each
-   * sequence begins and the last one ends, (S + 1), int32_t. */
+  /* in, if the mask has "+sink" and "+lengths=…", otherwise NULL. sink: one logit per head, (H), float. starts: the
+   * first row of each sequence, then the end of the last one, (S + 1), int32_t. */
   workbook_tensor sink, starts;
 } workbook_forward_tensors;
 
@@ -96,11 +97,12 @@ typedef struct workbook_backward_tensors {
   workbook_tensor Q, K, V, O, dO, lse; /* in */
   workbook_tensor dQ, dK, dV;          /* out */
   workbook_tensor sink, starts;        /* in, as above */
-  workbook_tensor dsink;               /* out, (H), float, where the mask has "+sink" */
+  workbook_tensor dsink;               /* out, (H), float, if the mask has "+sink" */
 } workbook_backward_tensors;
 
-/* Bytes of device memory that a call for this problem needs beside its tensors, aligned to 256 bytes; its contents do
- * not matter. 0 on the simulator, which watches memory of its own. Checks the problem as the call does. */
+/* Bytes of device memory, aligned to 256 bytes, that a call for this problem needs in addition to its tensors; its
+ * initial contents do not matter. 0 on the simulator, which uses memory of its own. Checks the problem as the call
+ * does. */
 int workbook_workspace(int index, const workbook_problem* problem, size_t* bytes);
 
 /* stream: a cudaStream_t. */

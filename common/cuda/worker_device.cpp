@@ -1,4 +1,4 @@
-// What every worker with kernels adds to its replies: the same for both backends.
+// What every worker with kernels adds to its replies, for both backends.
 #include "common/cuda/worker_device.hpp"
 
 #include <algorithm>
@@ -15,15 +15,15 @@ namespace {
 
 std::size_t own_bytes = 0;      // device memory of the call's own tensors
 bool begun = false;             // begin_chapter() was called
-std::span<std::uint8_t> trace;  // where the record of this call's launches goes; empty: nobody wants it
+std::span<std::uint8_t> trace;  // receives the record of this call's launches; empty: not requested
 
 std::size_t bytes_in_use() {
   take_peak_bytes();
   return take_peak_bytes();
 }
 
-/// Numbers "workers" and "lane_seed" of a call, where it has them: see simulate_with(). With the number "trace" it has
-/// an array "trace" of bytes, for a text.
+/// Applies the optional numbers "workers" and "lane_seed" of a call: see simulate_with(). A call with the number
+/// "trace" has a byte array "trace" for a text.
 void begin(const Arguments& call) {
   const auto seed = std::uint64_t(call.integer("lane_seed", 0));
   simulate_with(int(call.integer("workers", 0)), seed == 0 ? std::nullopt : std::optional(seed));
@@ -44,7 +44,8 @@ DeviceUse end() {
   for (const auto& [name, value] : take_counters()) use.counters[name] = value;
   if (!trace.empty()) {
     std::string text = take_trace();
-    if (text.size() > trace.size()) text = "{\"bytes\": " + std::to_string(text.size()) + "}";  // so many it would be
+    if (text.size() > trace.size())
+      text = "{\"bytes\": " + std::to_string(text.size()) + "}";  // the size that it would need
     std::copy(text.begin(), text.end(), trace.begin());
     trace = {};
   }

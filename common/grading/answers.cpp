@@ -12,8 +12,8 @@
 namespace workbook::grading {
 namespace {
 
-constexpr std::size_t kCounted = 12;  ///< characters of a line that counts
-constexpr std::size_t kInARow = 4;    ///< lines that are an answer
+constexpr std::size_t kCounted = 12;  ///< minimum length of a significant line
+constexpr std::size_t kInARow = 4;    ///< number of consecutive lines that make an answer
 
 std::string squeezed(const std::string& line) {
   const std::size_t from = line.find_first_not_of(" \t\r");
@@ -27,12 +27,12 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// Not comments, and not directives: every kernel has its #pragma unroll.
-bool counts(const std::string& line) {
+/// Whether a line is significant. Comments and directives are not: every kernel has #pragma unroll.
+bool is_significant(const std::string& line) {
   return line.size() >= kCounted && !line.starts_with("//") && !line.starts_with("#");
 }
 
-/// The lines of an open region that count.
+/// The significant lines of an open region.
 struct Answer {
   int chapter = 0;
   std::string exercise;
@@ -48,7 +48,7 @@ std::vector<Answer> open_answers(const book::Book& book, const Assignment& assig
         if (!assignment.is_open(region.id)) continue;
         Answer answer{chapter->number, region.id, {}, {}};
         for (const std::string& line : region.body) {
-          if (counts(squeezed(line))) answer.lines.push_back(squeezed(line));
+          if (is_significant(squeezed(line))) answer.lines.push_back(squeezed(line));
         }
         answer.all.insert(answer.lines.begin(), answer.lines.end());
         answers.push_back(std::move(answer));
@@ -58,7 +58,7 @@ std::vector<Answer> open_answers(const book::Book& book, const Assignment& assig
   return answers;
 }
 
-/// The number of the chapter that a released file of code lies in; 0 for none.
+/// The number of the chapter that contains a released source file; 0 for none.
 int chapter_of(const std::string& path) {
   for (const std::string& folder : {std::string(book::kPristine) + "/", std::string("chapters/")}) {
     if (path.starts_with(folder)) return std::atoi(path.c_str() + folder.size());
@@ -66,17 +66,17 @@ int chapter_of(const std::string& path) {
   return 0;
 }
 
-/// Lines of an answer in code: leaked where a run of them stands in the answer's order.
+/// Searches code for lines of an answer. A run of them in the answer's order is a leak.
 void search_code(const Answer& answer, const std::string& path, const std::vector<std::string>& lines,
                  AnswerSearch& found) {
   const int chapter = chapter_of(path);
-  // Code of an earlier chapter is given whatever it has in common with a later answer; so is the oracle.
+  // Code of an earlier chapter and the oracle are given, even if they share lines with a later answer.
   const bool may_have_it = is_oracle(path) || (chapter > 0 && chapter < answer.chapter);
   const std::size_t enough = std::min(kInARow, std::max<std::size_t>(2, answer.lines.size()));
   std::size_t run = 0, expected = 0;  // lines found in the answer's order
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (!answer.all.contains(lines[i])) {
-      if (counts(lines[i])) run = 0;
+      if (is_significant(lines[i])) run = 0;
       continue;
     }
     if (run > 0 && expected < answer.lines.size() && answer.lines[expected] == lines[i]) {
@@ -91,8 +91,8 @@ void search_code(const Answer& answer, const std::string& path, const std::vecto
   }
 }
 
-/// Lines of an answer in prose, where they may stand within a line. `in_code`: the lines of given code, which prose may
-/// show too.
+/// Searches prose for lines of an answer, which may be part of a longer line. `in_code`: the lines of given code, which
+/// prose may show.
 void search_prose(const Answer& answer, const std::string& path, const std::vector<std::string>& lines,
                   const std::set<std::string>& in_code, AnswerSearch& found) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -102,14 +102,14 @@ void search_prose(const Answer& answer, const std::string& path, const std::vect
       continue;
     }
     for (const std::string& line : answer.all) {
-      const bool stands_here = line.size() >= 2 * kCounted && lines[i].find(line) != std::string::npos;
-      if (stands_here && !in_code.contains(line)) found.leaked.push_back(here);
+      const bool occurs_here = line.size() >= 2 * kCounted && lines[i].find(line) != std::string::npos;
+      if (occurs_here && !in_code.contains(line)) found.leaked.push_back(here);
     }
   }
 }
 
-/// What `run` attends over: README and the first lessons as they were once, which quote a line of an answer here and
-/// there. Every release has it, since what lessons count is counted with it.
+/// The text that `run` uses as input: an earlier README and the first lessons, which quote a few lines of answers.
+/// Every release contains it, since figures in the lessons were counted with it.
 constexpr std::string_view kTextOfRun = "common/attention/text.txt";
 
 }  // namespace

@@ -21,10 +21,9 @@ bool archives_supported() {
 }
 void read_archive(const fs::path& path, const ArchiveLimits&, const std::function<bool(const std::string&)>&,
                   const std::function<void(Entry)>&) {
-  throw ArchiveError(
-      fmt::format("{}: archives need libarchive (package libarchive-dev); unpack it yourself and name "
-                  "the folder",
-                  path.string()));
+  throw ArchiveError(fmt::format(
+      "{}: archives need libarchive (package libarchive-dev); unpack the archive yourself and give the folder",
+      path.string()));
 }
 void write_archive(const fs::path& path, const std::map<std::string, ArchivedFile>&) {
   throw ArchiveError(fmt::format("{}: archives need libarchive (package libarchive-dev)", path.string()));
@@ -42,7 +41,7 @@ using Reader = std::unique_ptr<archive, int (*)(archive*)>;
 
 std::string reason_of(archive* a) {
   const char* text = archive_error_string(a);
-  return text != nullptr ? text : "it is damaged";
+  return text != nullptr ? text : "the archive is damaged";
 }
 
 }  // namespace
@@ -61,8 +60,8 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
   }
   const Reader reader(archive_read_new(), archive_read_free);
   archive* a = reader.get();
-  // What students use, by name: "all" would include filters that are other programs, and formats that name files on
-  // this machine's disk (mtree).
+  // The formats that students use, listed explicitly: "all" would include filters that start other programs, and a
+  // format that refers to files on this machine (mtree).
   archive_read_support_filter_gzip(a);
   archive_read_support_filter_bzip2(a);
   archive_read_support_filter_xz(a);
@@ -73,7 +72,7 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
   archive_read_support_format_rar(a);
   archive_read_support_format_rar5(a);
   if (archive_read_open_filename(a, path.c_str(), 1 << 16) != ARCHIVE_OK) {
-    fail(path, "this is no archive that can be read: " + reason_of(a));
+    fail(path, "this is not a readable archive: " + reason_of(a));
   }
   std::uint64_t unpacked = 0;
   std::size_t entries = 0;
@@ -89,11 +88,11 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
     entry.path = name != nullptr ? name : "";
     entry.regular = archive_entry_filetype(header) == AE_IFREG && archive_entry_hardlink(header) == nullptr;
     const bool is_wanted = entry.regular && wanted(entry.path);
-    // Everything is read through, wanted or not, so that what it unpacks to is counted whatever its header says.
+    // All entries are read completely, so that the unpacked size is counted independently of the header.
     const void* block = nullptr;
     std::size_t count = 0;
     la_int64_t offset = 0;
-    std::uint64_t end = 0;  // of what has been counted of this entry; a sparse file's hole counts as what it stands for
+    std::uint64_t end = 0;  // end of the counted part of this entry; holes of a sparse file are counted too
     while (true) {
       const int read = archive_read_data_block(a, &block, &count, &offset);
       if (read == ARCHIVE_EOF) break;
@@ -102,7 +101,7 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
       unpacked += std::max(block_end, end) - end;
       end = std::max(block_end, end);
       if (unpacked > limits.unpacked) {
-        fail(path, fmt::format("it unpacks to more than {} MiB", limits.unpacked >> 20));
+        fail(path, fmt::format("the archive unpacks to more than {} MiB", limits.unpacked >> 20));
       }
       if (!is_wanted || entry.too_large) continue;
       if (block_end > limits.entry) {

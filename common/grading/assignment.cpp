@@ -21,7 +21,8 @@ const Chapter& chapter_of(const Book& book, const std::string& exercise) {
   return book.chapter(exercise.substr(0, exercise.find('.')));
 }
 
-/// Whether an open exercise's region lies in a chapter's file, of the solution or, where there is none, the reader's.
+/// Whether a chapter's file contains the region of an open exercise. Reads the solution or, without one, the reader's
+/// file.
 bool holds_open(const Assignment& assignment, const Book& book, const Chapter& chapter, const std::string& file) {
   const fs::path solution = book.solution(chapter, file), reader = book.reader(chapter, file);
   const fs::path& path = fs::exists(solution) ? solution : reader;
@@ -30,7 +31,7 @@ bool holds_open(const Assignment& assignment, const Book& book, const Chapter& c
                              [&](const book::Region& region) { return assignment.is_open(region.id); });
 }
 
-/// In the book's order, one entry for each chapter, and the files that are edited for them.
+/// Sorts the exercises in the book's order, adds one entry per chapter, and lists the files to edit.
 void settle(Assignment& assignment, const Book& book) {
   std::vector<Assignment::Exercise> ordered;
   std::vector<Assignment::Whole> wholes;
@@ -59,8 +60,8 @@ std::string quoted(const std::string& text) {
   return stream.str();
 }
 
-/// A bar that nobody could pass, or that counts twice. (Whether there is a test of its name is known where the hidden
-/// tests are.)
+/// Rejects a bar that no submission can pass or that is given twice. (check_bars() in course.cpp checks that its test
+/// exists, since it may be hidden.)
 void check_bar(const Assignment& assignment, const Book& book, const Assignment::Bar& bar, book::TomlTable& entry) {
   for (const Assignment::Bar& other : assignment.bars) {
     if (other.chapter == bar.chapter && other.test == bar.test) entry.fail_at("test", "this bar is given twice");
@@ -68,7 +69,7 @@ void check_bar(const Assignment& assignment, const Book& book, const Assignment:
   if (has_test(*book.find(bar.chapter), bar.test)) {
     for (const book::Exercise& exercise : book.find(bar.chapter)->exercises) {
       if (std::ranges::count(exercise.tests, bar.test) > 0 && !assignment.is_open(exercise.id))
-        entry.fail_at("test", fmt::format("this test is {}'s, which is not in the assignment", exercise.id));
+        entry.fail_at("test", fmt::format("this test belongs to {}, which is not in the assignment", exercise.id));
     }
     return;
   }
@@ -177,7 +178,7 @@ Assignment load_assignment(const fs::path& path, const Book& book) {
 }
 
 std::string to_toml(const Assignment& assignment, const Book& book, bool for_students) {
-  std::string text = "# What is open in this assignment, and what it is worth.\n";
+  std::string text = "# The open exercises of this assignment and their points.\n";
   text += fmt::format("title = {}\n", quoted(assignment.title));
   if (!assignment.due.empty()) text += fmt::format("due = {}\n", quoted(assignment.due));
   text += fmt::format("hints = {}\n", assignment.hints);

@@ -28,7 +28,7 @@ std::string dump(const json& document) {
   return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-/// A submission's files; the record comes last, since it says that all is there.
+/// Writes a submission's reports. The record comes last, because it marks them as complete.
 void write_reports(const fs::path& folder, const GradedSubmission& graded) {
   book::write_file(folder / "results.json", dump(gradescope_results(graded)));
   book::write_file(folder / "junit.xml", junit_xml(graded));
@@ -36,7 +36,7 @@ void write_reports(const fs::path& folder, const GradedSubmission& graded) {
   if (graded.problem.empty()) book::write_file(folder / "record.json", dump(to_json(graded)));
 }
 
-/// The record that an earlier run left in a submission's folder; nothing if there is none that can be read.
+/// The record of an earlier run in a submission's folder; empty if there is no readable one.
 std::optional<GradedSubmission> read_record(const fs::path& folder) {
   const fs::path path = folder / "record.json";
   if (!fs::is_regular_file(path)) return {};
@@ -48,7 +48,7 @@ std::optional<GradedSubmission> read_record(const fs::path& folder) {
   return {};
 }
 
-/// Changes with everything that a submission's result depends on.
+/// A hash of everything on which a submission's result depends.
 std::string submission_key(const std::string& course_key, const HandedIn& handed_in) {
   std::string all = course_key;
   for (const auto& [name, text] : handed_in.files) all += name + '\0' + text + '\0';
@@ -58,7 +58,7 @@ std::string submission_key(const std::string& course_key, const HandedIn& handed
 
 Isolation isolation_for(const Course& course, const std::vector<Submission>& submissions) {
   if (course.options.unsafe) return {};
-  // Nobody may read the solutions, the hidden tests, or what others have handed in.
+  // Submissions must not read the solutions, the hidden tests, or other submissions.
   constexpr std::size_t most_submissions = 100;
   std::vector<fs::path> paths = protected_files(course);
   for (std::size_t i = 0; i < std::min(submissions.size(), most_submissions); ++i)
@@ -66,7 +66,7 @@ Isolation isolation_for(const Course& course, const std::vector<Submission>& sub
   return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths);
 }
 
-/// What goes wrong is not the student's fault: it is reported as such, and graded again next time.
+/// An exception is not the student's fault. It is reported as a problem, and the submission is graded again next time.
 template <class Step>
 void guarded(GradedSubmission& graded, const Step& step) {
   try {
@@ -76,7 +76,7 @@ void guarded(GradedSubmission& graded, const Step& step) {
   }
 }
 
-/// Grades a submission and writes its reports. True if the record of an earlier run has said all.
+/// Grades a submission and writes its reports. True if the record of an earlier run still applies.
 bool grade(const Course& course, const ClassOptions& options, const std::string& key_of_course, Shared& shared,
            unsigned slot, const Submission& submission, GradedSubmission& graded) {
   const bool writes_records = options.results.empty();
@@ -105,8 +105,8 @@ bool grade(const Course& course, const ClassOptions& options, const std::string&
   return known;
 }
 
-/// Writes the class's tables: of what has just been graded, and of all else whose records are there, so that the last
-/// of several parts has everyone. Returns how many they have.
+/// Writes the class's tables. They contain the submissions of this run and all others with a record, so that the last
+/// of several parts lists the whole class. Returns the number of submissions in the tables.
 std::size_t write_tables(const fs::path& out, const std::vector<Submission>& submissions,
                          const std::vector<GradedSubmission>& graded) {
   std::map<std::string, GradedSubmission> by_student;
@@ -144,7 +144,8 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   const IsolationLimits limits{.build_seconds = options.build_time, .judge_objects = true};
   const Isolation isolation = isolation_for(course, submissions);
   const unsigned slots = unsigned(std::clamp<std::size_t>(std::min<std::size_t>(options.jobs, mine.size()), 1, 40));
-  // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.
+  // The results folder is created before the workshop changes the umask, so that users of workers cannot read the
+  // results if our umask denies it.
   if (options.results.empty()) fs::create_directories(options.out);
   Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
   Shared shared{workshop};
@@ -155,7 +156,7 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   GradedClass result;
   result.submissions.resize(mine.size());
   std::atomic<std::size_t> next{0};
-  std::mutex mutex;  // of done, and of calling on_graded
+  std::mutex mutex;  // protects `done` and calls of on_graded
   std::size_t done = 0;
   const auto work = [&](unsigned slot) {
     for (std::size_t i = next++; i < mine.size(); i = next++) {
@@ -168,7 +169,7 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   };
   std::vector<std::jthread> threads;
   for (unsigned slot = 0; slot < slots; ++slot) threads.emplace_back(work, slot);
-  threads.clear();  // waits for them
+  threads.clear();  // joins the threads
   if (options.results.empty()) result.in_tables = write_tables(options.out, submissions, result.submissions);
   result.all = submissions.size();
   result.isolation = isolation.record;

@@ -25,7 +25,7 @@ std::string hidden_target(const Chapter& chapter) {
   return "hidden_" + chapter.name();
 }
 
-/// The chapter with just the exercises that are graded.
+/// The chapter with only the graded exercises.
 Chapter graded_part(const Chapter& chapter, const Assignment& assignment) {
   Chapter part = chapter;
   std::erase_if(part.exercises, [&](const book::Exercise& exercise) { return !assignment.is_open(exercise.id); });
@@ -39,26 +39,26 @@ std::string backend_text(const Workspace& workspace, Backend backend) {
   return "a GPU (" + name.substr(0, name.find('\n')) + ")";
 }
 
-/// On what a chapter is graded: all of its backends but the GPU, which has to be asked for.
+/// The backends on which a chapter is graded: all of its backends, the GPU only on request.
 std::vector<Backend> graded_backends(const Workspace& workspace, const Chapter& chapter, bool on_gpu) {
   std::vector<Backend> backends;
   for (const Backend backend : chapter.backends) {
     if (backend == Backend::cuda && !on_gpu) continue;
     if (!workspace.toolchain.can_build(backend) || (backend == Backend::cuda && !worker::gpu_present())) {
-      const std::string why = workspace.toolchain.can_build(backend) ? "this machine has no GPU that CUDA can see"
+      const std::string why = workspace.toolchain.can_build(backend) ? "CUDA finds no GPU on this machine"
                                                                      : workspace.toolchain.why_not(backend);
-      throw judge::EnvironmentError(fmt::format(
-          "chapter {} is to be graded on \"{}\", which cannot run here: {}{}", chapter.number, name(backend), why,
-          backend == Backend::cuda ? "; without --backend cuda it is graded on the simulator" : ""));
+      throw judge::EnvironmentError(
+          fmt::format("chapter {} cannot be graded on \"{}\" here: {}{}", chapter.number, name(backend), why,
+                      backend == Backend::cuda ? "; allowed: leave out --backend cuda to grade on the simulator" : ""));
     }
     if (backend == Backend::sim && !workspace.toolchain.counts) {
       throw judge::EnvironmentError(
-          fmt::format("chapter {}'s tests count on the simulator, and this compiler's does not: {}", chapter.number,
-                      workspace.toolchain.simulator));
+          fmt::format("chapter {}'s tests need the simulator's counters, which this compiler does not support: {}",
+                      chapter.number, workspace.toolchain.simulator));
     }
     backends.push_back(backend);
   }
-  if (backends.empty()) fail_input("chapter {} runs on a GPU alone; allowed: --backend cuda", chapter.number);
+  if (backends.empty()) fail_input("chapter {} runs only on a GPU; allowed: --backend cuda", chapter.number);
   return backends;
 }
 
@@ -75,7 +75,7 @@ std::set<std::string> test_names(const std::vector<fs::path>& files) {
   return names;
 }
 
-/// InputError for a bar on a test that there is not: everybody would fail it.
+/// InputError for a bar on a test that does not exist: every submission would fail it.
 void check_bars(const Course& course) {
   for (const Assignment::Bar& bar : course.assignment.bars) {
     const Chapter& chapter = *course.workspace.book.find(bar.chapter);
@@ -100,7 +100,7 @@ Course load_course(const Workspace& workspace, const CourseOptions& options) {
   for (const int number : course.assignment.open_chapters()) {
     const Chapter& chapter = *book.find(number);
     if (!book.has_solutions(chapter)) {
-      fail_input("there is no solution of chapter {} here: grading needs the whole book, not a release", number);
+      fail_input("chapter {} has no solution here: grading needs the whole book, not a release", number);
     }
     course.chapters.push_back(graded_part(chapter, course.assignment));
     course.backends[number] = graded_backends(workspace, chapter, options.on_gpu);

@@ -28,38 +28,38 @@ bool is_of(const Chapter& chapter, const std::string& file) {
   return file.starts_with("chapters/" + chapter.name() + "/");
 }
 
-// A file, a line of it, what the compiler says.
+// Arguments: a file, a line; for kLeftOut the reason.
 constexpr const char* kPutBack =
-    "{}:{}: a line that was given stands otherwise here, or is gone. It was graded as it was given: write what you "
-    "need between BEGIN and END, or in lines of your own between the given ones";
+    "{}:{}: you changed or removed a given line here. Grading restored it: write your code between BEGIN and END, or "
+    "in new lines between the given ones";
 constexpr const char* kLeftOut =
-    "{}:{}: what you have added here was left out, since {}. Between the given lines may stand #include <…> of the "
-    "language's own headers, and whole functions, types and macros of yours. No file of your own comes along: write "
-    "what you need from it here";
+    "{}:{}: the lines that you added here were left out, since {}. Between the given lines you may add #include <…> of "
+    "standard headers, and complete functions, types and macros. Grading does not include files of your own: copy what "
+    "you need from them here";
 
 bool took_too_long(const WorkerBuilt& built) {
   return built.log.starts_with("compiling took");
 }
 
-/// What is wrong with what was added.
+/// Why added lines were left out.
 std::string why_left_out(const WorkerBuilt& built) {
-  if (took_too_long(built)) return "it takes too long to compile";
+  if (took_too_long(built)) return "they take too long to compile";
   const std::size_t error = built.log.find("error: "), end = built.log.find('\n', error);
-  if (error == std::string::npos) return "the chapter does not compile with it";
-  return fmt::format("the chapter does not compile with it ({})", built.log.substr(error, end - error));
+  if (error == std::string::npos) return "the chapter does not compile with them";
+  return fmt::format("the chapter does not compile with them ({})", built.log.substr(error, end - error));
 }
 
-/// Part of names that no submission can foresee.
+/// A random part of names that no submission can predict.
 std::string new_token() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-/// Builds a chapter as it lies in the mirror, with the regions' bodies or as it is given.
+/// Builds a chapter from the mirror, with the submitted bodies of the regions or without.
 using BuildChapter = std::function<WorkerBuilt(bool with_bodies)>;
 
-/// A mirror of the book in a folder that only we can read: the chapters as they were handed in, and, in composed/, what
-/// is compiled of them: the pristine chapters with the regions' bodies put in.
+/// A mirror of the book in a folder that only the grader can read. It contains the submitted chapters. composed/
+/// contains the code that is compiled: the pristine chapters with the submitted bodies of the regions.
 class Mirror {
  public:
   Mirror(const Course& course, fs::path folder, const Files& handed_in)
@@ -87,9 +87,9 @@ class Mirror {
     return {"submission", folder_ / "composed" / chapter.name(), false, folder_ / "chapters" / chapter.name()};
   }
 
-  /// Puts a chapter together. What stands between given lines counts if the chapter compiles with it: all of it, or
-  /// each piece by itself, without anybody's answers. What does not is noted, and so is a given line that was changed.
-  /// True if headers are included that the book does not: with_headers has the book's files with them.
+  /// Composes a chapter. Lines added between given lines are kept if the chapter compiles with them: all together, or
+  /// each block by itself, without answers. Blocks that do not compile and changed given lines are noted. True if the
+  /// submission includes additional headers; with_headers() then has the book's files with them.
   bool compose(const Chapter& chapter, const Files& handed_in, const BuildChapter& build,
                std::vector<std::string>& notes) {
     std::vector<Composed> files;
@@ -110,7 +110,8 @@ class Mirror {
       write(files, /*with_bodies=*/true);
     }
     if (!blocks && !headers) return false;
-    // What stands beside the exercises stands beside the book's answers to the others too.
+    // Blocks added beside the exercises are also added to the solution, beside the book's answers to the other
+    // exercises.
     const fs::path own = folder_ / "solutions" / chapter.name(), books = fs::canonical(own);
     fs::remove(own);
     fs::copy(books, own);
@@ -124,18 +125,18 @@ class Mirror {
     }
     return headers;
   }
-  /// The book's files with the headers that were added.
+  /// The book's files with the additional headers.
   Tree with_headers(const Chapter& chapter) const { return {"headers", folder_ / "headers" / chapter.name()}; }
 
  private:
-  /// A file that was handed in, and what of it comes along beside the regions' bodies.
+  /// A submitted file, and its additions outside the regions.
   struct Composed {
     book::MarkedFile reader;
     book::Additions added;
   };
 
-  /// Takes out the pieces with which the given chapter does not compile, and notes them. `at_once`: all of them may be
-  /// tried first.
+  /// Removes the blocks with which the given chapter does not compile, and notes them. `at_once`: all blocks may be
+  /// tried together first.
   void leave_out(std::vector<Composed>& files, bool at_once, const BuildChapter& build,
                  std::vector<std::string>& notes) const {
     write(files, /*with_bodies=*/false);
@@ -153,7 +154,7 @@ class Mirror {
       }
     }
   }
-  /// The pristine chapter with what was added, and with the regions' bodies or without.
+  /// Writes the pristine chapter with the additions, and with or without the submitted bodies.
   void write(const std::vector<Composed>& files, bool with_bodies) const {
     for (const auto& [reader, added] : files) {
       std::string text = with(added, course_.pristine.at(reader.name), reader);
@@ -186,15 +187,15 @@ void add_test(const Course& course, const Chapter& chapter, const Verdict& verdi
   graded.tests.push_back({verdict, item_of(course.assignment, chapter.number, verdict)});
 }
 
-/// A test on a backend.
+/// A key for a test on a backend.
 std::string key_of(const ChapterRun& run, const Verdict& verdict) {
   return fmt::format("{} {} {}", verdict.chapter, name(run.backend), verdict.test);
 }
 
-/// Takes over what a test program said about the exercises that are graded.
+/// Adds a test program's verdicts on the graded exercises.
 void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& run, bool hidden,
                 const std::set<std::string>& cannot_run, GradedSubmission& graded) {
-  // An exercise for which nothing compiled says what the whole chapter's compiler said: the student's own lines only.
+  // An exercise that did not compile shows the log of the whole chapter, which contains only the student's own lines.
   std::string whole_log;
   for (const Verdict& verdict : run.tests) {
     if (verdict.exercise == judge::kWhole && verdict.result == Result::not_compiled) whole_log = verdict.message;
@@ -202,12 +203,12 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
   for (Verdict verdict : run.tests) {
     if (verdict.exercise != judge::kWhole && !course.assignment.is_open(verdict.exercise)) continue;
     if (verdict.result == Result::not_compiled && !whole_log.empty()) verdict.message = whole_log;
-    // Where the book's solution runs, a worker that says that it cannot has not done its work.
+    // If the book's solution runs, a worker that reports itself unavailable has failed.
     verdict.unavailable = verdict.unavailable && !cannot_run.contains(key_of(run, verdict));
     add_test(course, chapter, verdict, graded);
   }
   if (hidden && !run.finished) {
-    // Of those that the program did not get to, nobody knows the names: each exercise fails one that stands for them.
+    // The names of tests that the program did not reach are unknown. One failed test per exercise represents them.
     Verdict unfinished;
     unfinished.chapter = chapter.name();
     unfinished.test = "the hidden tests came to an end";
@@ -227,7 +228,7 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
 
 using BuildOne = std::function<WorkerBuilt(const worker::WorkerJob&)>;
 
-/// The call graph of what a job builds; empty where it does not compile.
+/// The call graph of a job; empty if it does not compile.
 CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
   job.name += ".calls";
   job.flags = judge::call_graph_flags();
@@ -244,17 +245,17 @@ worker::WorkerJob books_job(const Course& course, const Chapter& chapter, Backen
   return job;
 }
 
-/// Who calls whom in the book's own answers: compiled for the first submission that is compared with them.
+/// The call graph of the book's own answers, compiled for the first submission that needs it.
 const CallGraph& books_calls(const Course& course, Shared& shared, const Chapter& chapter, const BuildOne& build) {
   const std::lock_guard lock(shared.calls_mutex);
   CallGraph& calls = shared.calls[chapter.number];
   if (calls.empty()) calls = call_graph(books_job(course, chapter, course.backends.at(chapter.number).front()), build);
-  if (calls.empty()) throw std::runtime_error("the compiler does not say who calls whom in the book's own answers");
+  if (calls.empty()) throw std::runtime_error("the compiler gives no call graph of the book's own answers");
   return calls;
 }
 
-/// Has an exercise whose answer calls another's judged on the whole chapter, where that is the student's own as well.
-/// Asked of the whole chapter; where that does not compile, of each graft that does.
+/// If an exercise's answer calls the answer to another exercise, judges it on the whole chapter, where both are the
+/// student's own. Uses the call graph of the whole chapter; if it does not compile, that of each graft.
 void judge_callers_on_whole(const Course& course, Shared& shared, const Chapter& chapter, const judge::Built& built,
                             const BuildOne& build, judge::Plan& plan, std::vector<std::string>& notes) {
   std::map<std::string, judge::PlannedExercise*> grafts;
@@ -268,7 +269,7 @@ void judge_callers_on_whole(const Course& course, Shared& shared, const Chapter&
     solution[file] = book::parse_reader(file, book::read_file(course.workspace.book.solution(chapter, file)));
   std::set<std::string> open;
   for (const book::Exercise& exercise : chapter.exercises) open.insert(exercise.id);
-  // What does not compile, or not in its time, is not compiled once more.
+  // A chapter that did not compile, or not in time, is not compiled again.
   const bool whole = built.contains(plan.whole) && built.at(plan.whole).ok;
   const CallGraph own = whole ? call_graph(plan.jobs.at(plan.whole), build) : CallGraph();
   const std::set<std::string> of_whole =
@@ -283,13 +284,13 @@ void judge_callers_on_whole(const Course& course, Shared& shared, const Chapter&
     if (!calls) continue;
     exercise->worker = plan.whole;
     notes.push_back(
-        fmt::format("the answer to {} calls the answer to another exercise, or something through a pointer, of which "
-                    "nobody can tell what it is: it was tested with your own answers to the others",
+        fmt::format("your answer to {} calls the answer to another exercise, or makes a call through a pointer whose "
+                    "target is unknown: it was tested with your own answers to the other exercises",
                     id));
   }
 }
 
-/// Tests and notes.
+/// Copies tests and notes.
 void take_over(const GradedSubmission& from, GradedSubmission& graded) {
   graded.tests.insert(graded.tests.end(), from.tests.begin(), from.tests.end());
   graded.notes.insert(graded.notes.end(), from.notes.begin(), from.notes.end());
@@ -299,7 +300,7 @@ bool has_failed(const CountedTest& test) {
   return test.verdict.result > Result::skipped;
 }
 
-/// Runs the tests of a plan that is built, and then the hidden ones.
+/// Runs the public tests of a plan that has been built, then the hidden ones.
 void run_tests(const Course& course, const Workspace& mirror, const Chapter& chapter, const judge::Plan& plan,
                const judge::Built& built, RunRequest request, const Shared& shared, GradedSubmission& graded) {
   const auto start = std::chrono::steady_clock::now();
@@ -309,14 +310,14 @@ void run_tests(const Course& course, const Workspace& mirror, const Chapter& cha
   if (request.until_failure && std::ranges::any_of(graded.tests, has_failed)) return;
   request.program = hidden->second;
   request.hidden = true;
-  // What the public tests have left, but enough for a few calls.
+  // The time that the public tests have left, but enough for a few calls.
   const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   request.total_time = std::max(request.total_time - taken, 3 * request.time_limit);
   take_tests(course, chapter, run_plan(mirror, plan, built, request), request.hidden, shared.cannot_run, graded);
 }
 
-/// Runs all tests on the whole chapter, one backend after the other, as long as they pass. True if everything in it has
-/// passed: then grafts, of which each takes as long to compile as the chapter does, cannot say more.
+/// Runs all tests on the whole chapter, one backend after another, until one fails. True if everything has passed. Then
+/// grafts give no further information, and compiling each would take as long as the chapter.
 bool passes_whole(const Course& course, const Workspace& mirror, const Chapter& chapter, const Tree& tree,
                   const std::function<RunRequest(Backend)>& request_on, const Shared& shared,
                   GradedSubmission& graded) {
@@ -337,7 +338,7 @@ bool passes_whole(const Course& course, const Workspace& mirror, const Chapter& 
       [&](const GradedItem& item) { return item.chapter != chapter.number || item.result == Result::passed; });
 }
 
-/// What every run of a course's tests on a backend has in common.
+/// The common part of all test runs on a backend.
 RunRequest request_for(const Course& course, Workshop& workshop, unsigned slot, Backend backend) {
   RunRequest request;
   request.backend = backend;
@@ -389,7 +390,7 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
   }
 }
 
-/// What did not pass, or else why nothing could run; empty if all is well.
+/// The first failure, or the reason why no test ran; empty if all tests passed.
 std::string what_failed(const ChapterRun& run) {
   if (run.none_failed() && run.count(Result::passed) > 0) return "";
   std::string why = "no test ran";
@@ -433,7 +434,7 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
 
 void learn_solutions(const Course& course, Shared& shared) {
   if (!course.workspace.toolchain.compiler_id.starts_with("GNU"))
-    throw judge::EnvironmentError("grading wants g++, which says who calls whom; this book is built by " +
+    throw judge::EnvironmentError("grading needs g++ for its call graphs; this book is built by " +
                                   course.workspace.toolchain.compiler_id);
   for (const Chapter& chapter : course.chapters)
     for (const Backend backend : course.backends.at(chapter.number))
@@ -450,8 +451,8 @@ void prove_solutions(const Course& course, Shared& shared) {
       workspace.progress(fmt::format("chapter {}: the book's solution on {}", chapter.number, text(backend)));
       RunRequest request = request_for(course, shared.workshop, 0, backend);
       request.total_time = course.options.total_time;
-      const Chapter& all = *workspace.book.find(chapter.number);  // with the exercises that are not graded
-      // Handed in, as it were: compiled, and judged once compiled, as a submission is.
+      const Chapter& all = *workspace.book.find(chapter.number);  // including the exercises that are not graded
+      // Treated as a submission: compiled and checked in the same way.
       const Tree tree{"submission", solutions_tree(workspace, all).folder};
       const judge::Plan plan = make_plan(workspace, all, tree, request);
       const judge::Built built = build_plans(workspace, {plan}, request.build);
@@ -464,7 +465,7 @@ void prove_solutions(const Course& course, Shared& shared) {
       const std::string why = what_failed(run);
       if (why.empty()) continue;
       throw judge::EnvironmentError(
-          fmt::format("the book's own solution of chapter {} does not pass on {} as submissions would run there: {}",
+          fmt::format("the book's own solution of chapter {} does not pass on {} under the conditions of grading: {}",
                       chapter.number, text(backend), why));
     }
     shared.total_time[chapter.number] =

@@ -1,5 +1,5 @@
-// Grading one submission: its files over a pristine tree, built and run in isolation, its verdicts collected and given
-// their points.
+// Grades one submission: puts its files over a pristine tree, builds and runs them in isolation, collects the verdicts
+// and awards points.
 #pragma once
 
 #include <map>
@@ -15,29 +15,29 @@
 
 namespace workbook::grading {
 
-/// What the submissions of a class share while they are graded.
+/// Data shared by the submissions of a class during grading.
 struct Shared {
   Workshop& workshop;
-  std::map<int, double> total_time = {};  ///< seconds that a chapter's tests may take, public and hidden together
-  std::set<std::string> cannot_run = {};  ///< tests that the backend has no room for, the book's solution neither
-  std::mutex calls_mutex = {}, untouched_mutex = {};  ///< of what stands below, each of its own
-  std::map<int, judge::CallGraph> calls = {};         ///< of each chapter's solution, where it was asked for
-  /// Tests and notes of chapters that nobody has touched: found out once, however many hand them in so.
+  std::map<int, double> total_time = {};  ///< seconds for a chapter's tests, public and hidden together
+  std::set<std::string> cannot_run = {};  ///< tests that cannot run on the backend even with the book's solution
+  std::mutex calls_mutex = {}, untouched_mutex = {};  ///< for the two maps below, in this order
+  std::map<int, judge::CallGraph> calls = {};         ///< of each chapter's solution, computed on demand
+  /// Tests and notes of unchanged chapters, determined once for all submissions.
   std::map<int, GradedSubmission> untouched = {};
 };
 
-/// Grades what was handed in, in a slot of the workshop. Several slots may be in use at the same time. Who handed it
-/// in, and what all submissions have in common, is left to the caller.
+/// Grades a submission in a slot of the workshop. Several slots may be used concurrently. The caller fills in the
+/// student and the data of the course.
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
 
-/// Compiles the book's own solutions as submissions are, for the names that they have. EnvironmentError if the compiler
-/// is none that says who calls whom.
+/// Compiles the book's own solutions like submissions, to collect the names that they use. EnvironmentError if the
+/// compiler provides no call graphs.
 void learn_solutions(const Course& course, Shared& shared);
 
-/// The book's own solution has to pass as submissions will run before anybody's is graded: a GPU's driver may refuse to
-/// work for another user or in the filter, a container may forbid what a worker needs. EnvironmentError with what does
-/// not. A chapter's tests may take as long as the options say, or else in proportion to what the solution's take on
-/// this machine, so that what is slow on purpose costs a class little of its time.
+/// Checks that the book's own solution passes under the conditions of grading, before any submission is graded. A GPU
+/// driver may fail for another user or under the filter, and a container may forbid what a worker needs.
+/// EnvironmentError names the failure. Also sets the time limit of each chapter's tests: that of the options, or a
+/// multiple of the solution's time on this machine. So a deliberately slow submission costs little time.
 void prove_solutions(const Course& course, Shared& shared);
 
 }  // namespace workbook::grading

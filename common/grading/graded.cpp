@@ -58,7 +58,7 @@ double GradedSubmission::max_points() const {
 
 Verdict shown(const Verdict& verdict) {
   if (!verdict.hidden) return verdict;
-  // Field by field what may be shown: what a verdict will have beside it stays hidden.
+  // Copies only the fields that may be shown, so that fields added to Verdict later stay hidden.
   Verdict shown;
   shown.chapter = verdict.chapter;
   shown.exercise = verdict.exercise;

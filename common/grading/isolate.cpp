@@ -1,23 +1,23 @@
-// workbook_isolate: starts a program that nobody trusts, with as little as it needs.
+// workbook_isolate: starts an untrusted program with the minimum of rights that it needs.
 //
 //   workbook_isolate run   OPTIONS -- PROGRAM ARGUMENT…   a submission's worker
 //   workbook_isolate build OPTIONS -- PROGRAM ARGUMENT…   ninja and the compilers, on a submission's source
-//   workbook_isolate probe run|build PATH…                run in the isolation, says what it still can do, then "end"
-//   workbook_isolate view                                 ends with 0 where --view works
+//   workbook_isolate probe run|build PATH…                in the isolation: prints what it can still do, then "end"
+//   workbook_isolate view                                 exits with 0 if --view works
 //
-// Everything is in place before the program's first instruction, its dynamic loader's and its static initialisers'
-// included. For `run`:
+// All restrictions apply before the program's first instruction, including its dynamic loader and static initialisers.
+// For `run`:
 //   - Another user and group, no supplementary groups; no new privileges; a clean environment; resource limits.
-//   - No descriptor but 0 to 4 (the pipe and the shared memory, common/worker/protocol.hpp).
-//   - A seccomp filter that allows by name what a worker needs: no processes but threads, no sockets, no signals to
-//     others, no ptrace, process_vm, io_uring, and no opening for writing.
-//   - No further program. A filter cannot count, so exec is allowed for one thing only: the descriptor kProgram, which
-//     exec itself closes. No new descriptor can get that number: it lies beyond RLIMIT_NOFILE.
-//   - With --view, a root of its own: files that are not named there do not exist for it. Root mounts that itself; an
-//     ordinary user has a user namespace for it, and then no protection by another user id.
-// The program is opened before the user changes, so that its file may be one that this user can execute but not read.
+//   - Only descriptors 0 to 4 (the pipe and the shared memory, common/worker/protocol.hpp).
+//   - A seccomp filter that allows only the calls that a worker needs: threads but no processes, no sockets, no signals
+//     to others, no ptrace, process_vm or io_uring, and files only for reading.
+//   - No further program. A filter cannot count, so exec is allowed only for the descriptor kProgram, which exec itself
+//     closes. No new descriptor can get that number, since it exceeds RLIMIT_NOFILE.
+//   - With --view, a separate root directory that contains only the listed files. Root mounts it directly; an ordinary
+//     user needs a user namespace, and then has no protection by another user id.
+// The program is opened before the user changes, so the new user needs no read permission on its file.
 //
-// `build` has a filter that forbids by name (compilers start processes and write files), and a limit of time.
+// `build` has a filter that forbids calls by name (compilers start processes and write files), and a time limit.
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -56,7 +56,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFailed = 126;  // this program's own failures; the message is on stderr
+constexpr int kFailed = 126;  // failures of this program; the message is on stderr
 constexpr int kTimedOut = 124;
 constexpr int kProgram = 500;  // the descriptor of the program to run, beyond RLIMIT_NOFILE
 
@@ -71,9 +71,9 @@ constexpr const char* kUsage = "usage: workbook_isolate run|build OPTIONS -- PRO
 struct Options {
   bool run = true;
   bool gpu = false;
-  /// --user: 0 or none: stay who we are. --share: of the cores, the share-th of --shares equal parts. --view: an empty
-  /// folder, where the root of its own comes to lie. --read and --write: what is seen in it; a compiler's temporary
-  /// files go to tmp in what it may write.
+  /// --user: 0 or none keeps the current user. --share: the index of this program's part of the cores, of --shares
+  /// equal parts. --view: an empty folder, where the separate root is mounted. --read and --write: paths that are
+  /// visible in it. A compiler's temporary files go to tmp in the writable path.
   std::map<std::string, std::vector<std::string>> given{
       {"--user", {}},   {"--seconds", {}}, {"--memory", {}}, {"--cpu", {}},   {"--share", {}},
       {"--shares", {}}, {"--view", {}},    {"--read", {}},   {"--write", {}}, {"--library-path", {}}};
@@ -90,7 +90,8 @@ struct Options {
   }
 };
 
-/// Never above what the caller has set. `more`: so much above it is the end, where the limit itself is a signal.
+/// Sets a limit, never above the caller's. `more`: the distance of the hard limit from the soft one, which only raises
+/// a signal.
 void limit(__rlimit_resource_t resource, rlim_t value, rlim_t more = 0) {
   rlimit now{};
   if (::getrlimit(resource, &now) != 0) fail("getrlimit");
@@ -98,8 +99,8 @@ void limit(__rlimit_resource_t resource, rlim_t value, rlim_t more = 0) {
   if (::setrlimit(resource, &set) != 0) fail("setrlimit");
 }
 
-/// Stays on its own part of the cores that we may use: however many threads it has, the other parts' programs do not
-/// wait for it. More parts than cores: several have the same one.
+/// Restricts the process to its part of the available cores, so that its threads do not delay programs on other parts.
+/// If there are more parts than cores, some parts share a core.
 void keep_to_share(std::uint64_t share, std::uint64_t shares) {
   cpu_set_t all;
   if (shares < 2 || ::sched_getaffinity(0, sizeof all, &all) != 0) return;
@@ -122,12 +123,12 @@ void write_text(const char* path, const std::string& text) {
   ::close(file);
 }
 
-/// Lets `path` and all below it be seen in the view, and written only where `writable`. What is not there is not seen.
+/// Makes `path` and everything below it visible in the view, read-only unless `writable`. A missing path is ignored.
 void show(const std::string& view, const std::string& path, bool writable = false) {
   struct stat info {};
   const fs::path there = view + path;
   if (::lstat(path.c_str(), &info) != 0 || fs::exists(fs::symlink_status(there))) return;
-  std::error_code ignored;  // mount says it
+  std::error_code ignored;  // mount reports the error
   fs::create_directories(there.parent_path(), ignored);
   if (S_ISLNK(info.st_mode)) return fs::create_symlink(fs::read_symlink(path), there, ignored);
   if (S_ISDIR(info.st_mode)) {
@@ -142,7 +143,7 @@ void show(const std::string& view, const std::string& path, bool writable = fals
     fail("cannot protect " + path);
 }
 
-/// A driver's files in /proc: all but those of processes.
+/// Shows the files in /proc that a driver needs: all except those of processes.
 void show_proc(const std::string& view) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
@@ -150,13 +151,13 @@ void show_proc(const std::string& view) {
   }
 }
 
-/// Gives this process a root of its own. Whoever is not root may mount in a user namespace, as long as it has not begun
-/// another program.
+/// Gives this process a separate root directory. A user other than root may mount in a user namespace, before it
+/// executes another program.
 void enter_view(const Options& options) {
   const std::string user = std::to_string(::geteuid()), group = std::to_string(::getegid());
   const std::string& view = options.text("--view");
-  ::umask(022);  // whoever it becomes may pass through the folders that are made here
-  if (::unshare(CLONE_NEWNS | (user == "0" ? 0 : CLONE_NEWUSER)) != 0) fail("no namespace can be made");
+  ::umask(022);  // the later user may traverse the folders created here
+  if (::unshare(CLONE_NEWNS | (user == "0" ? 0 : CLONE_NEWUSER)) != 0) fail("cannot create a namespace");
   if (user != "0") {
     write_text("/proc/self/setgroups", "deny");
     write_text("/proc/self/uid_map", user + " " + user + " 1");
@@ -164,10 +165,10 @@ void enter_view(const Options& options) {
   }
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
       ::mount("view", view.c_str(), "tmpfs", MS_NOSUID, "mode=755,size=4m") != 0)
-    fail("nothing can be mounted");
+    fail("cannot mount the view");
   if (options.run) {
     const std::string self = "/proc/" + std::to_string(::getpid());
-    show(view, self, options.gpu);  // a GPU's driver gives its threads names, and does not begin if it cannot
+    show(view, self, options.gpu);  // a GPU driver names its threads and fails if it cannot
     fs::create_symlink(self, view + "/proc/self");
   }
   for (const char* path :
@@ -207,7 +208,7 @@ class Filter {
     if (context_ == nullptr) fail("seccomp");
   }
   void rule(std::uint32_t action, int call, std::initializer_list<scmp_arg_cmp> conditions = {}) {
-    if (call == __NR_SCMP_ERROR) return;  // not a call of this architecture
+    if (call == __NR_SCMP_ERROR) return;  // the call does not exist on this architecture
     const int error = ::seccomp_rule_add_array(context_, action, call, unsigned(conditions.size()), conditions.begin());
     if (error != 0 && error != -EDOM) fail("a rule of the seccomp filter", -error);
   }
@@ -226,7 +227,7 @@ class Filter {
   scmp_filter_ctx context_;
 };
 
-/// What a worker may call, whatever the arguments.
+/// The system calls that a worker may make with any arguments.
 constexpr const char* kNeededByWorkers =
     R"(read write readv writev pread64 close fstat stat lstat newfstatat statx lseek access faccessat faccessat2
     readlink readlinkat getcwd mmap munmap mprotect mremap madvise brk rt_sigaction rt_sigprocmask rt_sigreturn
@@ -235,23 +236,23 @@ constexpr const char* kNeededByWorkers =
     get_robust_list set_tid_address rseq arch_prctl getpid gettid getppid getuid geteuid getgid getegid getrusage
     getrlimit getrandom sysinfo uname poll ppoll select pselect6 sendto recvfrom exit exit_group)";
 
-/// A worker: what it needs is allowed, everything else answers "not permitted".
+/// The filter of a worker: allows the calls that it needs; all others fail with "not permitted".
 void filter_run() {
   Filter filter(SCMP_ACT_ERRNO(EPERM));
   filter.rules(SCMP_ACT_ALLOW, kNeededByWorkers);
-  // Files for reading only.
+  // Files are opened for reading only.
   constexpr std::uint64_t writing = O_ACCMODE | O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY);
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(open), {when(1, SCMP_CMP_MASKED_EQ, writing, 0)});
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(openat), {when(2, SCMP_CMP_MASKED_EQ, writing, 0)});
-  // Threads, no processes. clone3 hides its flags in memory; the C library then takes clone.
+  // Threads, no processes. The filter cannot read the flags of clone3, so clone3 fails and the C library uses clone.
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD)});
   filter.rules(SCMP_ACT_ERRNO(ENOSYS), "clone3");
-  // Signals to itself: abort().
+  // Signals to itself, for abort().
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(tgkill), {when(0, SCMP_CMP_EQ, std::uint64_t(::getpid()))});
-  // No limit but its own of memory, which it can only lower (common/worker/server.cpp).
+  // It may read limits, and set only its own memory limit, which it can only lower (common/worker/server.cpp).
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), {when(2, SCMP_CMP_EQ, 0)});
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), {when(0, SCMP_CMP_EQ, 0), when(1, SCMP_CMP_EQ, RLIMIT_DATA)});
-  // The worker forbids itself more (common/worker/sealed.hpp).
+  // The worker adds its own filter (common/worker/sealed.hpp).
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(seccomp), {when(0, SCMP_CMP_EQ, 1 /* SECCOMP_SET_MODE_FILTER */)});
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(ioctl), {when(1, SCMP_CMP_EQ, TCGETS)});
   for (const int command : {F_GETFL, F_GETFD, F_SETFD}) {
@@ -260,12 +261,12 @@ void filter_run() {
   for (const int option : {PR_SET_NAME, PR_GET_NAME, PR_SET_NO_NEW_PRIVS, 0x53564d41 /* PR_SET_VMA */}) {
     filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prctl), {when(0, SCMP_CMP_EQ, std::uint64_t(option))});
   }
-  // The one program.
+  // The program itself.
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(execveat), {when(0, SCMP_CMP_EQ, kProgram)});
   filter.load();
 }
 
-/// What neither a compiler nor a worker on a GPU needs.
+/// The calls that neither a compiler nor a GPU worker needs.
 constexpr const char* kNeverNeeded =
     R"(connect accept accept4 sendmsg sendmmsg recvmsg recvmmsg ptrace process_vm_readv process_vm_writev
     process_madvise process_mrelease kcmp kill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_getfd
@@ -275,7 +276,8 @@ constexpr const char* kNeverNeeded =
     kexec_file_load swapon swapoff reboot acct quotactl sethostname setdomainname settimeofday clock_settime
     adjtimex shmget shmat msgget semget mq_open)";
 
-/// Compilers, and workers on a GPU, whose driver wants more than can be listed: what they never need is forbidden.
+/// The filter of compilers and of GPU workers, whose driver makes too many calls to list: forbids the calls that they
+/// never need.
 void filter_by_name(bool worker) {
   Filter filter(SCMP_ACT_ALLOW);
   constexpr std::uint32_t refused = SCMP_ACT_ERRNO(EPERM);
@@ -287,8 +289,8 @@ void filter_by_name(bool worker) {
     filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, flag, flag)});
   }
   if (worker) {
-    // CUDA's driver waits at a local socket, where nobody comes. It may make one; connecting, accepting and messages
-    // stay forbidden.
+    // CUDA's driver listens on a local socket that no program connects to. It may create one; connecting, accepting and
+    // messages stay forbidden.
     filter.rule(refused, SCMP_SYS(socket), {when(0, SCMP_CMP_NE, AF_UNIX)});
     filter.rules(refused, "socketpair fork vfork execve setsid setpgid");
     filter.rule(refused, SCMP_SYS(sendto), {when(4, SCMP_CMP_NE, 0)});  // only to the other end of its pipe
@@ -308,25 +310,25 @@ void change_user(std::uint64_t number) {
   if (::setgroups(0, nullptr) != 0) fail("setgroups");
   if (::setresgid(user, user, user) != 0) fail("setresgid to " + std::to_string(user));
   if (::setresuid(user, user, user) != 0) fail("setresuid to " + std::to_string(user));
-  if (::setresuid(0, 0, 0) == 0 || ::getuid() != user || ::geteuid() != user) fail("the user could be changed back", 0);
+  if (::setresuid(0, 0, 0) == 0 || ::getuid() != user || ::geteuid() != user) fail("the user can be changed back", 0);
 }
 
-/// Dies with whoever started us. (Changing the user undoes what was asked for before.)
+/// Ends this process when its parent ends. Must follow the change of user, which resets the setting.
 void die_with_parent(pid_t parent, int signal) {
   if (::prctl(PR_SET_PDEATHSIG, signal) != 0) fail("prctl");
   if (::getppid() != parent) std::_Exit(kFailed);
 }
 
-/// In the process that becomes the program.
+/// Runs in the process that becomes the program.
 [[noreturn]] void become(const Options& options, pid_t parent) {
   if (options.run) {
     const int opened = ::open(options.command[0], O_RDONLY | O_CLOEXEC);
     if (opened < 0) fail(options.command[0]);
     if (::dup3(opened, kProgram, O_CLOEXEC) != kProgram) fail("dup3");
-    // 0 to 2, the worker's pipe and its shared memory; nothing else.
+    // Keeps only 0 to 2, the worker's pipe and its shared memory.
     for (int i = 5; i < kProgram; ++i) ::close(i);
     ::closefrom(kProgram + 1);
-    limit(RLIMIT_NOFILE, options.gpu ? kProgram - 1 : 64);  // a GPU's driver opens its devices again and again
+    limit(RLIMIT_NOFILE, options.gpu ? kProgram - 1 : 64);  // a GPU driver opens its devices many times
   } else {
     ::closefrom(3);
     limit(RLIMIT_NOFILE, 512);
@@ -339,15 +341,15 @@ void die_with_parent(pid_t parent, int signal) {
   limit(RLIMIT_MSGQUEUE, 0);
   limit(RLIMIT_MEMLOCK, options.gpu ? RLIM_INFINITY : 64 << 10);
   if (const auto bytes = options.number("--memory"); bytes > 0) limit(RLIMIT_AS, bytes);
-  // Compilers name the signal when they report it.
+  // Compilers report the signal by name.
   if (const auto seconds = options.number("--cpu"); seconds > 0) limit(RLIMIT_CPU, seconds, 1);
   keep_to_share(options.number("--share"), options.number("--shares"));
-  if (!options.run) limit(RLIMIT_FSIZE, 256 << 20);                             // of one object file or executable
-  if (!options.run && options.number("--user") != 0) limit(RLIMIT_NPROC, 128);  // counted for each user
+  if (!options.run) limit(RLIMIT_FSIZE, 256 << 20);  // size limit of one object file or executable
+  if (!options.run && options.number("--user") != 0) limit(RLIMIT_NPROC, 128);  // the limit is per user
 
   std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "HOME=/nonexistent"};
   std::string library_path = options.text("--library-path");
-  // A GPU's driver may lie where only the caller's variable says.
+  // The GPU driver may be in a folder that only the caller's variable names.
   const char* given_path = options.gpu ? std::getenv("LD_LIBRARY_PATH") : nullptr;
   if (given_path != nullptr && *given_path != '\0')
     library_path += (library_path.empty() ? "" : ":") + std::string(given_path);
@@ -375,7 +377,7 @@ void die_with_parent(pid_t parent, int signal) {
   fail(options.command[0]);
 }
 
-/// Ends all that descends from this process, also what has lost its parent (it then became ours).
+/// Ends all descendants of this process, including orphans, which become its children.
 void end_descendants() {
   for (int round = 0; round < 1000; ++round) {
     std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
@@ -390,14 +392,15 @@ void end_descendants() {
 }
 
 int build(const Options& options) {
-  // What compilers start and leave behind becomes our child, and can be ended.
+  // Orphaned processes of compilers become children of this process, so that it can end them.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) fail("prctl");
   die_with_parent(::getppid(), SIGTERM);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGCHLD);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
-    // What the caller ignores (nohup) ends no compiler either; a signal that is blocked would come all the same.
+    // A signal that the caller ignores (nohup) must not end a compiler. sigtimedwait would receive it if it were
+    // blocked.
     struct sigaction now {};
     if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
   }
@@ -407,7 +410,7 @@ int build(const Options& options) {
   if (child < 0) fail("fork");
   if (child == 0) {
     ::sigprocmask(SIG_UNBLOCK, &signals, nullptr);
-    ::setsid();  // no terminal that a source could #include
+    ::setsid();  // no controlling terminal, which a source could #include
     become(options, self);
   }
   using Clock = std::chrono::steady_clock;
@@ -435,8 +438,8 @@ int build(const Options& options) {
 
 // ---- probe: what the isolated process can still do ------------------------------------------------------------------
 
-/// Says what should have been refused and was not.
-void tell(const std::string& what, bool refused) {
+/// Prints an action that should have been refused but was not.
+void report(const std::string& what, bool refused) {
   if (!refused) std::printf("could do: %s\n", what.c_str());
   std::fflush(stdout);
 }
@@ -449,36 +452,36 @@ int probe(bool run, const std::vector<std::string>& paths) {
   };
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const std::string number = " #" + std::to_string(i);  // a path may have any bytes
-    tell("read" + number, !opens(paths[i], O_RDONLY));
-    tell("write" + number, !opens(paths[i], O_WRONLY));
+    report("read" + number, !opens(paths[i], O_RDONLY));
+    report("write" + number, !opens(paths[i], O_WRONLY));
     const std::string beside = paths[i].substr(0, paths[i].rfind('/')) + "/.workbook-probe";
     const bool written = opens(beside, O_WRONLY | O_CREAT);
     if (written) ::unlink(beside.c_str());
-    tell("write beside" + number, !written);
+    report("write beside" + number, !written);
   }
-  tell("another user", ::setresuid(0, 0, 0) != 0 || ::getuid() != 0);
-  tell("a network socket", ::socket(AF_INET, SOCK_STREAM, 0) < 0);
-  tell("a local socket", ::socket(AF_UNIX, SOCK_STREAM, 0) < 0);
-  tell("a socket pair", ::syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, nullptr) != 0 && errno == EPERM);
-  tell("a signal to the parent", ::kill(::getppid(), 0) != 0);
-  tell("the parent's memory", !opens("/proc/" + std::to_string(::getppid()) + "/mem", O_RDONLY));
-  tell("the parent's environment", !opens("/proc/" + std::to_string(::getppid()) + "/environ", O_RDONLY));
+  report("another user", ::setresuid(0, 0, 0) != 0 || ::getuid() != 0);
+  report("a network socket", ::socket(AF_INET, SOCK_STREAM, 0) < 0);
+  report("a local socket", ::socket(AF_UNIX, SOCK_STREAM, 0) < 0);
+  report("a socket pair", ::syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, nullptr) != 0 && errno == EPERM);
+  report("a signal to the parent", ::kill(::getppid(), 0) != 0);
+  report("the parent's memory", !opens("/proc/" + std::to_string(::getppid()) + "/mem", O_RDONLY));
+  report("the parent's environment", !opens("/proc/" + std::to_string(::getppid()) + "/environ", O_RDONLY));
   char byte = 0;
   iovec here{&byte, 1}, there{&byte, 1};
-  tell("process_vm_readv", ::process_vm_readv(::getppid(), &here, 1, &there, 1, 0) < 0);
-  tell("ptrace", ::ptrace(PTRACE_ATTACH, ::getppid(), nullptr, nullptr) != 0);
-  tell("io_uring", ::syscall(SYS_io_uring_setup, 1, nullptr) < 0 && errno == EPERM);
-  tell("a namespace", ::unshare(CLONE_NEWUSER) != 0);
+  report("process_vm_readv", ::process_vm_readv(::getppid(), &here, 1, &there, 1, 0) < 0);
+  report("ptrace", ::ptrace(PTRACE_ATTACH, ::getppid(), nullptr, nullptr) != 0);
+  report("io_uring", ::syscall(SYS_io_uring_setup, 1, nullptr) < 0 && errno == EPERM);
+  report("a namespace", ::unshare(CLONE_NEWUSER) != 0);
   cpu_set_t cores;
   const bool known = ::sched_getaffinity(0, sizeof cores, &cores) == 0;
-  tell("other cores", !known || ::sched_setaffinity(0, sizeof cores, &cores) != 0);
+  report("other cores", !known || ::sched_setaffinity(0, sizeof cores, &cores) != 0);
   if (run) {
-    tell("writing a file", !opens("/tmp/.workbook-probe-" + std::to_string(::getpid()), O_WRONLY | O_CREAT));
+    report("writing a file", !opens("/tmp/.workbook-probe-" + std::to_string(::getpid()), O_WRONLY | O_CREAT));
     const long child = ::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
     if (child == 0) std::_Exit(0);
-    tell("a process", child < 0);
-    tell("a signal to itself from outside", ::kill(::getpid(), 0) != 0);
-    // The last: were it allowed, nothing more would be said.
+    report("a process", child < 0);
+    report("a signal to itself from outside", ::kill(::getpid(), 0) != 0);
+    // This is last because it replaces the process if it is allowed.
     char* const arguments[] = {const_cast<char*>("true"), nullptr};
     ::execve("/bin/true", arguments, arguments + 1);
   }
@@ -486,7 +489,7 @@ int probe(bool run, const std::vector<std::string>& paths) {
   return 0;
 }
 
-/// Whether this system lets us give a program a root of its own.
+/// Whether this system allows a separate root directory for a program.
 int try_view() {
   std::string folder = (fs::temp_directory_path() / "workbook-view-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) fail(folder);

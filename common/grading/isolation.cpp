@@ -45,7 +45,7 @@ void give_to(const fs::path& path, unsigned user, unsigned group) {
   if (::chown(path.c_str(), user, group) != 0) throw std::runtime_error("cannot change the owner of " + path.string());
 }
 
-/// For everyone to read, whatever the modes of the book's own files are.
+/// Makes a folder readable for all users, independently of the modes of the book's files.
 void open_to_all(const fs::path& folder) {
   set_mode(folder, 0755);
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -59,11 +59,11 @@ bool is_header(const fs::path& path) {
 }
 
 constexpr const char* kWorkshops = "workbook-grading-";
-constexpr double kPatience = 4;                ///< so many times its processor time a compiler may take by the clock
-constexpr const char* kWorkerSeconds = "600";  ///< of processor time
+constexpr double kPatience = 4;                         ///< the ratio of a compiler's wall-clock limit to its CPU limit
+constexpr const char* kWorkerSeconds = "600";           ///< CPU time
 constexpr const char* kCompilersMemory = "3221225472";  ///< bytes of address space
 
-/// The lock of a file, if it is to be had.
+/// The lock of a file, or null if it is not available.
 FileLock take_lock(const fs::path& file, int flags) {
   const int descriptor = ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
   if (descriptor < 0) return {};
@@ -74,7 +74,7 @@ FileLock take_lock(const fs::path& file, int flags) {
   return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? lock : FileLock();
 }
 
-/// Workshops of graders that were killed.
+/// Removes the workshops of graders that were killed.
 void remove_left_behind() {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(fs::temp_directory_path(), ignored)) {
@@ -86,14 +86,14 @@ void remove_left_behind() {
   }
 }
 
-/// std::runtime_error if nothing more can be written to a folder: a compiler would then say that of the source.
+/// std::runtime_error if the disk of a folder is full. Otherwise the compiler would report an error in the source.
 void require_room(const fs::path& folder) {
   constexpr std::uintmax_t enough = 4 << 20;
   if (fs::space(folder).available < enough)
     throw std::runtime_error(fmt::format("the disk of {} is full: nothing can be compiled", folder.string()));
 }
 
-/// The isolating program and its first options. `folder`: where the root of its own is mounted, an empty folder.
+/// The isolating program and its first options. `folder`: an empty folder where the separate root is mounted.
 std::vector<std::string> isolated(const Isolation& isolation, const char* mode, unsigned user, const fs::path& folder) {
   std::vector<std::string> words{isolation.program.string(), mode};
   if (isolation.other_user) words.insert(words.end(), {"--user", std::to_string(user)});
@@ -101,11 +101,11 @@ std::vector<std::string> isolated(const Isolation& isolation, const char* mode, 
   return words;
 }
 
-/// Adds what a probe in the isolation found that it can do and should not.
+/// Runs a probe in the isolation and adds everything that it can do but must not.
 void probe(const Isolation& isolation, const char* mode, unsigned user, const std::vector<fs::path>& paths,
            std::set<std::string>& problems) {
-  // The probe is the isolating program itself, copied to where every user can run it: the book's folder may be closed
-  // to them, and should be.
+  // The probe is a copy of the isolating program where every user can run it, since the book's folder should be closed
+  // to other users.
   const auto folder = book::temporary_folder(fs::temp_directory_path(), "workbook-probe-");
   const fs::path copy = *folder / "probe", view = *folder / "view";
   set_mode(*folder, 0711);
@@ -134,21 +134,21 @@ void probe(const Isolation& isolation, const char* mode, unsigned user, const st
 }  // namespace
 
 UserIds::UserIds() {
-  // Above those that systems give to people and services, below those that a user namespace may lack.
+  // Above the ids that systems assign to users and services, below those that a user namespace may not map.
   constexpr unsigned from = 60800, to = 64800;
-  // The files stay: a lock on one that is gone would hold nobody off.
+  // The files are not removed: a lock on a removed file would exclude no other process.
   for (first_ = from; first_ < to; first_ += kCount) {
     lock_ = take_lock(fs::temp_directory_path() / fmt::format("workbook-users-{}.lock", first_), O_CREAT);
     if (lock_) return;
   }
   throw judge::EnvironmentError(
-      fmt::format("all user ids from {} to {} are taken by other graders on this machine, or the locks in "
-                  "{} cannot be made",
+      fmt::format("all user ids from {} to {} are in use by other graders on this machine, or the lock files in {} "
+                  "cannot be created",
                   from, to - 1, fs::temp_directory_path().string()));
 }
 
 Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths) {
-  constexpr const char* how = "allowed: repair that, or --unsafe to run submissions without any protection";
+  constexpr const char* how = "allowed: fix this, or use --unsafe to run submissions without any protection";
   if (!fs::exists(program)) {
     throw judge::EnvironmentError(
         fmt::format("submissions cannot be isolated: libseccomp was not found when the book was built "
@@ -161,10 +161,10 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
   isolation.other_user = ::geteuid() == 0;
   isolation.view = worker::run_command({program.string(), "view"}).exit_code == 0;
   if (!isolation.other_user && !isolation.view) {
-    throw judge::EnvironmentError(fmt::format(
-        "submissions cannot be isolated: you are not root, and this system lets nobody else mount in a user "
-        "namespace (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0); {}",
-        how));
+    throw judge::EnvironmentError(
+        fmt::format("submissions cannot be isolated: you are not root, and this system does not allow other users to "
+                    "mount in a user namespace (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0); {}",
+                    how));
   }
   std::set<std::string> problems;
   const std::optional<UserIds> users = isolation.other_user ? std::optional<UserIds>(std::in_place) : std::nullopt;
@@ -172,12 +172,12 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
     probe(isolation, mode, users ? users->first() : 0, protected_paths, problems);
   if (!problems.empty()) {
     const std::size_t shown = std::min<std::size_t>(problems.size(), 12);
-    throw judge::EnvironmentError(fmt::format(
-        "the isolation does not hold here ({}):\n  {}{}\nWhat must stay hidden has to be closed to other users: chmod "
-        "-R go-rwx on the book, the hidden tests and the submissions, or on a folder above them; {}",
-        isolation.view ? "with a root of its own" : "root may not mount here",
-        fmt::join(problems.begin(), std::next(problems.begin(), std::ptrdiff_t(shown)), "\n  "),
-        problems.size() > shown ? fmt::format("\n  and {} more", problems.size() - shown) : "", how));
+    throw judge::EnvironmentError(
+        fmt::format("the isolation is not effective here ({}):\n  {}{}\nDeny other users access to protected files: "
+                    "chmod -R go-rwx on the book, the hidden tests and the submissions, or on a parent folder; {}",
+                    isolation.view ? "with a separate root" : "root may not mount here",
+                    fmt::join(problems.begin(), std::next(problems.begin(), std::ptrdiff_t(shown)), "\n  "),
+                    problems.size() > shown ? fmt::format("\n  and {} more", problems.size() - shown) : "", how));
   }
   json layers = json::array({"no_new_privs", "resource limits", "seccomp", "closed descriptors"});
   if (isolation.other_user) layers.insert(layers.begin(), "another user id for each submission");
@@ -199,12 +199,12 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       inside_(toolchain),
       lost_(slots) {
   if (!lock_) throw std::runtime_error("cannot lock " + folder_.string());
-  ::umask(022);  // what is written here can be read by others, unless its folder is closed
+  ::umask(022);  // other users can read files written here unless their folder is closed
   remove_left_behind();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   threads_ = std::clamp(cores / slots_, 1u, UserIds::kCount - 1);
   if (isolation_.other_user) users_.resize(slots_);
-  // Others may pass through, to what is theirs; there is nothing to list.
+  // Other users may traverse the folder to their own files, but not list it.
   set_mode(folder_, 0711);
   fs::create_directory(folder_ / "view");
   fs::create_directory(folder_ / "books");
@@ -216,20 +216,21 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
 void Workshop::copy_book() {
   const fs::path headers = folder_ / "headers", objects = folder_ / "objects";
   for (const fs::path& file : book::files_below(book_root_ / "common")) {
-    // Kernels of the book's own are compiled along for the GPU.
+    // For the GPU, the book's own kernels are compiled too.
     if (is_header(file) || file.extension() == ".cu")
       book::write_file(headers / file.lexically_relative(book_root_), book::read_file(file));
   }
   fs::create_directories(objects);
   fs::create_directories(headers / "precompiled");
-  // Object files and libraries are copied, whatever folder they lie in; programs stay where they are.
+  // Object files and libraries are copied from any folder; programs are not copied.
   const auto moved = [&](const std::string& word) {
     const fs::path path = word;
     const std::string extension = path.extension().string();
     std::error_code ignored;
     const bool is_linked = extension == ".o" || extension == ".a" || extension == ".so";
     if (is_linked && path.is_absolute() && fs::is_regular_file(path, ignored)) {
-      // A shared library is found again by its name; object files may share theirs.
+      // A shared library keeps its name, by which it is found at run time. Object files get a hash, since their names
+      // may coincide.
       const std::string name = extension == ".so" ? path.filename().string() : book::hash(word) + extension;
       if (!fs::exists(objects / name)) fs::copy_file(path, objects / name);
       return (objects / name).string();
@@ -246,10 +247,10 @@ void Workshop::copy_book() {
     if (backend == Backend::cuda) continue;
     for (auto* words : {&rules.compile, &rules.kernels}) {
       if (words->empty()) continue;
-      // For thousands of errors a compiler looks for as many suggestions; nobody reads them. And the lines that it
-      // would show are those of the file that was put together.
+      // Limits the number of errors, since the compiler searches for a suggestion for each. Source lines are not shown,
+      // because they would be those of the composed file.
       words->insert(words->end(), {"-fmax-errors=50", "-fno-diagnostics-show-caret"});
-      // The preprocessed source, and lines.
+      // Preprocessed source and line information.
       if (limits_.judge_objects) words->insert(words->end(), {"-save-temps=obj", judge::kNamesLines});
     }
   }
@@ -291,7 +292,7 @@ std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend)
 
 namespace {
 
-/// Those that are not there yet.
+/// Copies headers that are not there yet.
 void copy_headers(const fs::path& from, const fs::path& to) {
   for (const auto& entry : fs::directory_iterator(from)) {
     const fs::path copy = to / entry.path().filename();
@@ -299,7 +300,7 @@ void copy_headers(const fs::path& from, const fs::path& to) {
   }
 }
 
-/// Processor time of what we have started, and of what that has started, as far as it has ended.
+/// CPU time of all terminated child processes and their descendants.
 double seconds_of_children() {
   rusage used{};
   ::getrusage(RUSAGE_CHILDREN, &used);
@@ -307,7 +308,7 @@ double seconds_of_children() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// Copies everything that a worker is compiled from, and nothing else, into a folder; the job as it lies there.
+/// Copies exactly the files from which a worker is compiled to a folder. Returns the job with the copied files.
 WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
   WorkerJob staged;
   staged.name = "worker";
@@ -322,7 +323,7 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
         fs::path(operations ? "tests" : "chapters") / source.parent_path().filename() / source.filename();
     book::write_file(stage / relative, book::read_file(source));
     staged.sources.push_back(stage / relative);
-    if (!operations) copy_headers(job.include, (stage / relative).parent_path());  // what was handed in first
+    if (!operations) copy_headers(job.include, (stage / relative).parent_path());  // submitted files take precedence
     copy_headers(source.parent_path(), (stage / relative).parent_path());
     if (!operations) staged.include = (stage / relative).parent_path();
   }
@@ -350,7 +351,7 @@ double Workshop::build_seconds(unsigned slot, const WorkerJob& job) {
 std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage, Backend backend,
                                                 double seconds) const {
   std::vector<std::string> words = prefix("build", slot, user(slot, thread + 1));
-  // What else runs on the machine must not end a compiler that has had little of its time.
+  // The wall-clock limit is larger than the CPU limit, so that load on the machine does not end a compiler early.
   words.insert(words.end(), {"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * seconds)), "--cpu",
                              fmt::format("{:.0f}", std::ceil(seconds)), "--memory",
                              backend == Backend::cuda ? "0" : kCompilersMemory, "--write", stage.string()});
@@ -365,9 +366,9 @@ std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, 
 
 void Workshop::hand_over(unsigned slot, const std::string& name, WorkerBuilt& built) const {
   const fs::path executable = folder_ / fmt::format("slot{}", slot) / "workers" / book::hash(name);
-  fs::remove(executable);  // an earlier one of the same job, which its owner may not write, if that is not root
+  fs::remove(executable);  // from an earlier build of the same job; not writable for a user other than root
   fs::copy_file(built.executable, executable);
-  // The simulator reads its own program: names of kernels, lines of the source.
+  // The simulator reads its own executable for kernel names and source lines.
   if (isolation_.other_user) give_to(executable, 0, user(slot, 0));
   set_mode(executable, isolation_.other_user ? 0750 : 0500);
   built.executable = executable;
@@ -375,8 +376,8 @@ void Workshop::hand_over(unsigned slot, const std::string& name, WorkerBuilt& bu
 
 namespace {
 
-/// A source by its place in the book and how it is compiled, whichever stage it lies in.
-std::string place_of(const WorkerJob& staged, const fs::path& stage, const fs::path& source) {
+/// A key for a source: its path in the book and how it is compiled, independent of the stage.
+std::string source_key(const WorkerJob& staged, const fs::path& stage, const fs::path& source) {
   return fmt::format("{} {} {} {}", source.lexically_relative(stage).string(), worker::name(staged.backend),
                      staged.architecture, fmt::join(staged.flags, " "));
 }
@@ -390,7 +391,7 @@ void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJo
   const std::lock_guard lock(mutex_);
   std::erase_if(staged.sources, [&](const fs::path& source) {
     for (const unsigned whose : {slots_, slot}) {
-      for (const KnownObject& known : known_[{whose, place_of(staged, stage, source)}].objects) {
+      for (const KnownObject& known : known_[{whose, source_key(staged, stage, source)}].objects) {
         if (!std::ranges::all_of(known.files, is_the_same)) continue;
         const fs::path object = stage / known.object.filename();
         fs::copy_file(known.object, object);
@@ -412,13 +413,13 @@ void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, c
   fs::create_directories(folder);
   const std::lock_guard lock(mutex_);
   for (const auto& [source, object] : built.objects) {
-    const std::string calls = calls_of(object), place = place_of(staged, toolchain.root, source);
-    // Half a graph would say that half of the calls are not made.
+    const std::string calls = calls_of(object), key = source_key(staged, toolchain.root, source);
+    // An incomplete call graph would miss calls.
     if (!staged.flags.empty() && calls.empty()) built.ok = false;
     built.calls += calls;
     if (!read.contains(object)) continue;
-    std::vector<KnownObject>& known = known_[{slot, place}].objects;
-    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(place), known.size()), {}, calls};
+    std::vector<KnownObject>& known = known_[{slot, key}].objects;
+    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(key), known.size()), {}, calls};
     for (const fs::path& file : read.at(object))
       if (file.is_relative() && *file.begin() != "common") kept.files[file] = book::read_file(toolchain.root / file);
     fs::copy_file(object, kept.object);
@@ -441,43 +442,45 @@ void Workshop::open_stage(unsigned slot, unsigned thread, const fs::path& stage)
 
 void Workshop::learn_or_judge(unsigned slot, const std::string& name, const worker::Toolchain& toolchain,
                               const WorkerJob& staged, WorkerBuilt& built) {
-  const auto place = [&](const fs::path& source) { return place_of(staged, toolchain.root, source); };
+  const auto key = [&](const fs::path& source) { return source_key(staged, toolchain.root, source); };
   const bool books = name.starts_with(kBooks);
   if (books && staged.flags.empty()) {
     const std::lock_guard lock(mutex_);
     for (const fs::path& source : staged.sources)
-      known_[{slots_, place(source)}].books_names = judge::refused_names(judge::preprocessed(built.objects.at(source)));
+      known_[{slots_, key(source)}].books_names = judge::refused_names(judge::preprocessed(built.objects.at(source)));
   }
-  // The book's own objects too: where a compiler makes of them what no answer may have, nobody would have a point.
+  // The book's own objects are checked too: if this compiler's output violates the rules there, every submission would
+  // fail.
   if (limits_.judge_objects && staged.flags.empty() && !name.starts_with(kTried)) {
     const std::string said =
         judge::not_allowed(toolchain, staged, built, judge::names_taken(toolchain.backends.at(staged.backend).objects),
                            [&](const fs::path& source) -> const judge::NameCounts& {
                              const std::lock_guard lock(mutex_);
-                             const auto& with_headers = known_[{slot, place(source)}].books_names;
-                             return with_headers.empty() ? known_[{slots_, place(source)}].books_names : with_headers;
+                             const auto& with_headers = known_[{slot, key(source)}].books_names;
+                             return with_headers.empty() ? known_[{slots_, key(source)}].books_names : with_headers;
                            });
     built.ok = said.empty();
-    built.log += said + (built.ok ? "" : "notes/allowed.md has the rules, their reasons, and what to write instead\n");
+    built.log += said + (built.ok ? "" : "notes/allowed.md explains the rules and what to write instead\n");
   }
-  // What is only tried is not judged.
+  // Jobs that only test compilation are not checked.
   if (built.ok && !name.starts_with(kTried)) keep_objects(books ? slots_ : slot, toolchain, staged, built);
 }
 
 void Workshop::explain(unsigned slot, double seconds, WorkerBuilt& built) {
   require_room(folder_);
-  if (built.log.ends_with("compiling was interrupted\n")) throw std::runtime_error("a signal has ended the compiler");
+  if (built.log.ends_with("compiling was interrupted\n"))
+    throw std::runtime_error("the compiler was ended by a signal");
   if (built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
     built.log = fmt::format("compiling took longer than {:.0f} seconds and was ended\n", std::ceil(seconds));
   const std::size_t ended = built.log.find("compiling took longer than");
   if (ended == std::string::npos) return;
-  built.log.erase(0, ended);  // what stands before it is the command
+  built.log.erase(0, ended);  // the text before it is the command
   const std::lock_guard lock(mutex_);
   lost_[slot] += lost_[slot] == 0 ? 1 : 0.5;
 }
 
 WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob& job) {
-  // Nobody but its user can enter.
+  // Only its user can enter this folder.
   const fs::path stage = folder_ / fmt::format("slot{}", slot) / fmt::format("stage{}", thread);
   fs::remove_all(stage);
   WorkerJob staged = stage_sources(job, stage);
@@ -493,7 +496,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
       if (!words->empty()) words->emplace_back("-E");
   const double seconds = build_seconds(slot, job), before = seconds_of_children();
   if (seconds == 0) {
-    known.log = "compiling took too long several times: nothing more of this submission is compiled\n";
+    known.log = "compiling took too long several times: the rest of this submission is not compiled\n";
     return known;
   }
   if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
@@ -502,10 +505,11 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     const std::lock_guard lock(mutex_);
     for (const auto& [source, text] : built.objects)
       if (fs::exists(text))
-        known_[{slot, place_of(staged, stage, source)}].books_names = judge::refused_names(book::read_file(text));
+        known_[{slot, source_key(staged, stage, source)}].books_names = judge::refused_names(book::read_file(text));
     return built;
   }
-  // The book's own jobs come one at a time, before all others, but for call graphs, beside which others are compiled.
+  // The book's own jobs run one at a time before all others, so their time can be measured. Jobs for call graphs may
+  // run beside others.
   if (job.name.starts_with(kBooks) && job.flags.empty()) {
     const std::lock_guard lock(mutex_);
     double& most = books_seconds_[job.backend];
@@ -522,7 +526,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
 judge::Built Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) {
   std::vector<WorkerJob> own, others;
   for (const WorkerJob& job : jobs) {
-    // The book's own solution, unless something of the submission stands in it.
+    // The book's own solution, unless it contains additions of the submission.
     const bool books =
         job.name.starts_with("solutions/") &&
         !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with("..");
@@ -541,7 +545,7 @@ judge::Built Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) 
   judge::Built built;
   for (auto& thread : threads) built.merge(thread.get());
   if (own.empty()) return built;
-  // The solution itself is built where it always is, once for all submissions.
+  // The solution itself is built outside the isolation, once for all submissions.
   const std::lock_guard lock(mutex_);
   for (WorkerJob& job : own) {
     for (auto* sources : {&job.sources, &job.books_sources})

@@ -1,5 +1,5 @@
-// Compiling and running a submission where it can neither read nor write what is not its own. What there is on this
-// machine is chosen once, and proved once: a program that runs in the isolation tries what must not work.
+// Compiles and runs a submission so that it can neither read nor write other files. The mechanisms available on this
+// machine are selected once and verified once: a probe in the isolation attempts everything that must fail.
 #pragma once
 
 #include <filesystem>
@@ -18,24 +18,24 @@
 namespace workbook::grading {
 
 struct IsolationLimits {
-  double build_seconds = 0;    ///< processor time of compiling a file; 0: by how long the book's own code takes
-  bool judge_objects = false;  ///< refuses what no answer may define or call (object.hpp)
+  double build_seconds = 0;    ///< CPU time for compiling a file; 0: proportional to the book's own code
+  bool judge_objects = false;  ///< check the names that answers define and call (object.hpp)
 };
 
-/// As it is made, none, and the record says so: --unsafe.
+/// Default-constructed: no isolation (--unsafe), as the record says.
 struct Isolation {
   bool on = false;
-  bool other_user = false;        ///< as root, another user id: files can be closed to it by their mode
-  bool view = false;              ///< a root of its own, without what is not named in it
+  bool other_user = false;        ///< as root: workers use another user id, so that file modes can deny access
+  bool view = false;              ///< a separate root directory that contains only listed files
   std::filesystem::path program;  ///< workbook_isolate
   /// For results.json.
   nlohmann::json record = {{"on", false}, {"layers", nlohmann::json::array()}, {"proved", false}, {"unreadable", 0}};
 };
 
-/// Held on a file as long as it lives, in whatever container: closed by the last of its owners.
+/// A lock on a file, released when its last owner is destroyed.
 using FileLock = std::shared_ptr<const int>;
 
-/// User ids that are nobody else's on this machine while this lives: another grader beside this one takes others.
+/// A range of user ids that no other grader on this machine uses during the lifetime of this object.
 class UserIds {
  public:
   static constexpr unsigned kCount = 8;
@@ -48,96 +48,100 @@ class UserIds {
   FileLock lock_;
 };
 
-/// Chooses: as root another user id, and a root of its own where mounting is allowed; otherwise the latter, in a user
-/// namespace. Then proves it: a probe runs as a worker and as a compiler would, and must fail to read any of
-/// `protected_paths` and to do everything that it must not. EnvironmentError with what is wrong and how to repair that.
+/// Selects the isolation: for root, another user id and, if mounting is allowed, a separate root directory; otherwise a
+/// separate root directory in a user namespace. Then verifies it: a probe runs like a worker and like a compiler, and
+/// must neither read any of `protected_paths` nor do anything else that is forbidden. EnvironmentError names the
+/// problem and the remedy.
 Isolation prove_isolation(const std::filesystem::path& program,
                           const std::vector<std::filesystem::path>& protected_paths);
 
-/// How jobs of the book's own code begin, from which the names are learned that an answer may have, and whose objects
-/// are taken in every slot where a job has the same files.
+/// The name prefix of jobs with the book's own code. They provide the names that an answer may use. Their objects are
+/// reused in every slot where a job has the same files.
 inline constexpr const char* kBooks = "book/";
-/// The book's code with the headers that a submission includes beside it: for its names, so it is only preprocessed.
+/// The prefix of jobs with the book's code and a submission's additional headers. They are only preprocessed, to
+/// collect names.
 inline constexpr const char* kBooksWithHeaders = "headers/";
-/// Jobs that find out whether something compiles, and no more: they are not run, so nothing is refused in them.
+/// The prefix of jobs that only test whether code compiles. They are not run, so their objects are not checked.
 inline constexpr const char* kTried = "tried/";
 
-/// The folder that grading works in: the book's headers and what workers are linked with, as a submission may see them,
-/// and a slot for each submission that is graded at the same time. Removed with its owner.
+/// The working folder of grading. It contains the book's headers and the link inputs of workers, which submissions may
+/// read, and one slot per submission that is graded concurrently. Removed with its owner.
 class Workshop {
  public:
-  /// Copies what is needed of the book in `book_root`, as `toolchain` has built it. `slots` submissions at a time.
+  /// Copies the required parts of the book in `book_root`, as built by `toolchain`. `slots`: the number of concurrent
+  /// submissions.
   Workshop(const worker::Toolchain& toolchain, const std::filesystem::path& book_root, Isolation isolation,
            IsolationLimits limits, unsigned slots);
 
-  /// A folder for slot `slot` that only the grader can read: the mirror of the book that holds the submission.
+  /// The folder of slot `slot` that only the grader can read: the mirror of the book with the submission.
   std::filesystem::path mirror(unsigned slot) const;
-  /// Builds a submission's workers, each in a folder that holds its own sources alone. Workers of the book's own
-  /// solutions are built as always.
+  /// Builds a submission's workers, each in a folder with only its own sources. Workers of the book's own solutions are
+  /// built outside the isolation.
   judge::Built build(unsigned slot, const std::vector<worker::WorkerJob>& jobs);
-  /// What starts a worker in this slot.
+  /// The command prefix that starts a worker in this slot.
   std::vector<std::string> worker_prefix(unsigned slot, Backend backend) const;
-  /// Forgets the slot's submission.
+  /// Removes the slot's submission.
   void clear(unsigned slot);
 
   const Isolation& isolation() const { return isolation_; }
 
  private:
-  /// Copies the book's headers and what workers are linked with, and sets the toolchain to the copies.
+  /// Copies the book's headers and the link inputs of workers, and points the toolchain to the copies.
   void copy_book();
-  /// What compilers and workers in a slot have in common: its user's id, its root, its part of the cores.
+  /// The common options of compilers and workers in a slot: user id, root directory, share of the cores.
   std::vector<std::string> prefix(const char* mode, unsigned slot, unsigned user) const;
-  /// How long a compiler may work for a job. For the slot's submission half of it once that has been too long, and in
-  /// the end nothing, so that no submission costs a class minutes.
+  /// The CPU time limit of a compiler for a job. It is halved after a submission's first timeout and 0 after several,
+  /// so that no submission delays a class by minutes.
   double build_seconds(unsigned slot, const worker::WorkerJob& job);
-  /// What compiles a worker in the isolation.
+  /// The command prefix that compiles a worker in the isolation.
   std::vector<std::string> build_prefix(unsigned slot, unsigned thread, const std::filesystem::path& stage,
                                         Backend backend, double seconds) const;
-  /// Puts a worker that was built where its user may read and run it.
+  /// Moves a built worker to where its user may read and run it.
   void hand_over(unsigned slot, const std::string& name, worker::WorkerBuilt& built) const;
-  /// Takes from a job, as it lies in its stage, the sources of which the objects are known: the book's, and those that
-  /// another job of the slot's submission has compiled from the same files. They come to lie in the stage and are
-  /// linked; their calls are added to `built`.
+  /// Removes from a staged job the sources whose objects exist already: the book's, and those that another job of the
+  /// same submission has compiled from the same files. Copies these objects to the stage for linking and adds their
+  /// calls to `built`.
   void take_known_objects(unsigned slot, const std::filesystem::path& stage, worker::WorkerJob& staged,
                           worker::WorkerBuilt& built);
-  /// Keeps the objects of a job that nothing was refused of, and adds their calls; slots_ for the book's own.
+  /// Keeps the objects of a job without refusals and adds their calls. Slot slots_ holds the book's own.
   void keep_objects(unsigned slot, const worker::Toolchain& toolchain, const worker::WorkerJob& staged,
                     worker::WorkerBuilt& built);
-  /// A stage as its compiler sees it, and nobody else.
+  /// Prepares a stage so that only its compiler can access it.
   void open_stage(unsigned slot, unsigned thread, const std::filesystem::path& stage) const;
-  /// Of the book's own job: keeps its names. Of any that is run: refuses what no answer may have, or keeps its objects.
+  /// For the book's own job: stores its names. For any job that will run: refuses forbidden names, or keeps the
+  /// objects.
   void learn_or_judge(unsigned slot, const std::string& name, const worker::Toolchain& toolchain,
                       const worker::WorkerJob& staged, worker::WorkerBuilt& built);
-  /// Why a job was not built, in words for a student; std::runtime_error where it is the grader's trouble.
+  /// Sets the log of a failed job to a message for the student. std::runtime_error if the failure is the grader's.
   void explain(unsigned slot, double seconds, worker::WorkerBuilt& built);
   worker::WorkerBuilt build_one(unsigned slot, unsigned thread, const worker::WorkerJob& job);
-  /// The slot's worker is user 0; what compiles in its thread i, i + 1.
+  /// The slot's worker is user 0; the compiler in its thread i is user i + 1.
   unsigned user(unsigned slot, unsigned thread) const { return users_.empty() ? 0 : users_[slot].first() + thread; }
 
   const worker::Toolchain& toolchain_;
   std::filesystem::path book_root_;
   std::shared_ptr<const std::filesystem::path> temporary_;  ///< folder_, removed with it
   std::filesystem::path folder_;
-  FileLock lock_;  ///< on the folder while it is in use
+  FileLock lock_;  ///< lock on the folder while it is in use
   Isolation isolation_;
   IsolationLimits limits_;
-  std::vector<UserIds> users_;  ///< by slot; none where all runs as one user
+  std::vector<UserIds> users_;  ///< by slot; empty if everything runs as one user
   unsigned slots_, threads_;
-  worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
-  std::mutex mutex_;          ///< of what stands below, and of building the book's own workers
+  worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; each stage sets root and build folder
+  std::mutex mutex_;          ///< protects the members below and the builds of the book's own workers
   struct KnownObject {
     std::filesystem::path object;
-    std::map<std::filesystem::path, std::string> files;  ///< what it was compiled from, relative to the stage -> text
-    std::string calls;                                   ///< calls_of it
+    std::map<std::filesystem::path, std::string> files;  ///< its source files: path relative to the stage -> text
+    std::string calls;                                   ///< calls_of(object)
   };
   struct KnownSource {
-    judge::NameCounts books_names;  ///< that the book's own file has
+    judge::NameCounts books_names;  ///< names in the book's own file
     std::vector<KnownObject> objects;
   };
-  /// By slot, or slots_ for all, and source and flags.
+  /// The key is the slot (slots_ for all slots), and source and flags.
   std::map<std::pair<unsigned, std::string>, KnownSource> known_;
-  std::map<Backend, double> books_seconds_;  ///< processor time of compiling the book's code: the most of all chapters
-  std::vector<double> lost_;  ///< by slot: so many times what its submission had to compile in, until it was ended
+  std::map<Backend, double> books_seconds_;  ///< CPU time of compiling the book's code: the maximum over all chapters
+  std::vector<double> lost_;                 ///< by slot: compile time lost to timeouts, in multiples of the limit
 };
 
 }  // namespace workbook::grading

@@ -20,7 +20,7 @@ std::string bar_item(std::size_t position) {
   return fmt::format("bar {}", position + 1);
 }
 
-/// What the tests of one name came to, on all backends.
+/// The results of the tests of one name on all backends.
 struct Named {
   bool passed = false, all_good = true;
   Result worst = Result::passed;
@@ -30,11 +30,12 @@ struct Named {
         all_good && (verdict.result == Result::passed || (verdict.result == Result::skipped && !verdict.unavailable));
     worst = worse(worst, verdict.result);
   }
-  /// Skipped alone is no pass, and what a backend could not run is none beside another's: the worker's side says so.
+  /// Only skipped is not a pass. A test that a backend could not run counts as failed even if it passed on another one,
+  /// since the report of unavailability comes from the worker.
   bool good() const { return passed && all_good; }
 };
 
-/// Fills in what the item's tests came to. `expected`: the public tests that must be among them.
+/// Sets an item's result from its tests. `expected`: the public tests that must be among them.
 GradedItem judged(GradedItem item, const std::vector<CountedTest>& tests, const std::vector<std::string>& expected) {
   std::map<std::pair<bool, std::string>, Named> named;  // by whether it is hidden, and name
   for (const std::string& name : expected) named[{false, name}];
@@ -49,7 +50,7 @@ GradedItem judged(GradedItem item, const std::vector<CountedTest>& tests, const 
     if (name.good()) continue;
     all = false;
     if (!key.first) item.public_passed = false;
-    // A test that never ran: its program ended early.
+    // A test without a result never ran: its program ended early.
     item.result = worse(item.result, name.worst == Result::passed ? Result::crashed : name.worst);
   }
   item.points = all ? item.max_points : 0;
@@ -71,7 +72,7 @@ GradedItem new_item(ItemKind kind, const std::string& id, const std::string& tit
   return {.kind = kind, .id = id, .title = title, .chapter = chapter, .max_points = max_points};
 }
 
-/// A chapter in which everything works: `exercises` are those that have been judged.
+/// The item of a chapter as a whole. `exercises`: the items of its exercises.
 GradedItem judged_chapter(const Assignment& assignment, const Assignment::Whole& whole, const Chapter& chapter,
                           const std::vector<CountedTest>& tests, const std::vector<GradedItem>& exercises) {
   GradedItem item = judged(new_item(ItemKind::chapter, chapter_item(chapter.number),
@@ -109,7 +110,7 @@ std::vector<GradedItem> give_points(const Assignment& assignment, const book::Bo
     items.push_back(judged_chapter(assignment, whole, *book.find(whole.chapter), tests, exercises));
   for (std::size_t i = 0; i < assignment.bars.size(); ++i) {
     const Assignment::Bar& bar = assignment.bars[i];
-    // A hidden bar is in no list; that it ran is to be seen in its result.
+    // Hidden bars are not listed in the book. The result shows whether the test ran.
     std::vector<std::string> expected;
     if (has_test(*book.find(bar.chapter), bar.test)) expected.push_back(bar.test);
     GradedItem item = judged(new_item(ItemKind::bar, bar_item(i), bar.test, bar.chapter, bar.points), tests, expected);

@@ -33,7 +33,7 @@ std::vector<Verdict> test_release(const Workspace& workspace, const fs::path& fo
   worker::CommandOptions options;
   options.folder = folder;
   options.environment["CXX"] = workspace.toolchain.compiler;
-  // Compilers' outputs are the same as in the last release, but for its folder's name.
+  // Compiler outputs equal those of the last release except for the folder's name, so ccache can reuse them.
   if (!worker::find_program("ccache").empty()) {
     options.environment.insert(
         {{"CMAKE_CXX_COMPILER_LAUNCHER", "ccache"}, {"CCACHE_BASEDIR", folder.string()}, {"CCACHE_NOHASHDIR", "1"}});
@@ -41,7 +41,7 @@ std::vector<Verdict> test_release(const Workspace& workspace, const fs::path& fo
   std::vector<Verdict> tests;
   for (const Backend backend : chapter.backends) {
     if (backend == Backend::cuda || !workspace.toolchain.can_build(backend)) continue;
-    // stdout alone is JSON; what is said on stderr goes beside.
+    // Only stdout is JSON; stderr goes to a separate file.
     const fs::path errors = folder / "build" / "verification.log";
     fs::create_directories(errors.parent_path());
     const worker::CommandResult result =
@@ -49,7 +49,7 @@ std::vector<Verdict> test_release(const Workspace& workspace, const fs::path& fo
                              std::to_string(chapter.number), name(backend), errors.string()},
                             options);
     if (!json::accept(result.output)) {
-      throw std::runtime_error(fmt::format("the release does not run by itself (exit code {}):\n{}\n{}",
+      throw std::runtime_error(fmt::format("the release does not run on its own (exit code {}):\n{}\n{}",
                                            result.exit_code, book::read_file(errors), result.output));
     }
     const json document = json::parse(result.output);
@@ -60,8 +60,8 @@ std::vector<Verdict> test_release(const Workspace& workspace, const fs::path& fo
   return tests;
 }
 
-/// What is wrong with a chapter's tests: with the answers, one that does not pass; as the students get it, one of an
-/// open exercise that is not todo, or of another that fails.
+/// Adds the problems in a chapter's tests. With the answers, every test must pass. As released, tests of open exercises
+/// must be todo and no other test may fail.
 void find_problems(const Assignment& assignment, const book::Chapter& chapter, const std::vector<Verdict>& tests,
                    bool answers, std::vector<std::string>& problems) {
   std::set<std::string> seen;  // exercises with a test; with the answers, with one that passed
@@ -80,7 +80,7 @@ void find_problems(const Assignment& assignment, const book::Chapter& chapter, c
   }
 }
 
-/// The release compiles and runs by itself, its open exercises are open, and their answers pass.
+/// Checks that the release compiles and runs on its own, that its open exercises are open, and that their answers pass.
 void verify(const Workspace& workspace, const Assignment& assignment, const Files& files, const fs::path& folder) {
   std::vector<std::string> problems;
   for (const bool answers : {false, true}) {
@@ -94,12 +94,12 @@ void verify(const Workspace& workspace, const Assignment& assignment, const File
   }
   workspace.progress("");
   if (!problems.empty()) {
-    throw std::runtime_error(fmt::format("the release does not hold what it promises; nothing was written:\n  {}",
-                                         fmt::join(problems, "\n  ")));
+    throw std::runtime_error(
+        fmt::format("the release failed its verification; nothing was written:\n  {}", fmt::join(problems, "\n  ")));
   }
 }
 
-/// The lines of answers that stand in given code; std::runtime_error if any stands where it must not.
+/// The lines of answers in given code; std::runtime_error if an answer leaks.
 std::vector<AnswerLine> given_lines(const book::Book& book, const Assignment& assignment, const Files& files) {
   AnswerSearch search = find_answers(book, assignment, files);
   if (search.leaked.empty()) return std::move(search.given);
@@ -107,7 +107,7 @@ std::vector<AnswerLine> given_lines(const book::Book& book, const Assignment& as
   for (const AnswerLine& line : search.leaked) {
     lines += fmt::format("\n  {}:{}: a line of the answer to {}: {}", line.file, line.line, line.exercise, line.text);
   }
-  throw std::runtime_error("an answer stands in what would be released; nothing was written:" + lines);
+  throw std::runtime_error("the release would contain an answer; nothing was written:" + lines);
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ Published publish(const Workspace& workspace, const Assignment& assignment, cons
   fs::create_directories(beside);
   if (options.verify) verify(workspace, assignment, files, *book::temporary_folder(beside, ".verify-"));
 
-  // In a folder that goes away first: a release is there whole or not at all.
+  // Writes to a temporary folder first, so that the release appears completely or not at all.
   const auto staging = book::temporary_folder(beside, ".release-");
   published.written = release_paths(target);
   const auto staged = [&](const fs::path& path) { return *staging / path.filename(); };

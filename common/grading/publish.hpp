@@ -1,5 +1,5 @@
-// Writing a release: a folder and an archive for students, an autograder for Gradescope. Verified before it is there:
-// built and tested in a folder of its own, by its own launcher.
+// Writes a release: a folder and an archive for students, and an autograder for Gradescope. It is verified first: built
+// and tested in a separate folder by its own launcher.
 #pragma once
 
 #include <filesystem>
@@ -13,25 +13,25 @@
 namespace workbook::grading {
 
 struct PublishOptions {
-  std::filesystem::path folder;  ///< where the release goes; its archives beside it
+  std::filesystem::path folder;  ///< folder of the release; archives are written beside it
   std::filesystem::path hidden;  ///< hidden tests for the autograder; empty: none
-  bool gradescope = false;       ///< with the autograder
-  bool github = false;           ///< with a workflow for GitHub Actions
+  bool gradescope = false;       ///< write the autograder
+  bool github = false;           ///< include a workflow for GitHub Actions
   bool verify = true;
 };
 
-/// What the release consists of: its folder, its archive, the autograder. An archive may be absent (archive.hpp).
+/// The paths of a release: its folder, its archive, the autograder. Archives may be missing (archive.hpp).
 std::vector<std::filesystem::path> release_paths(const std::filesystem::path& folder);
 
 struct Published {
   std::vector<std::filesystem::path> written;
   std::size_t files = 0;
-  std::vector<AnswerLine> given;  ///< lines of answers that stand in given code too
+  std::vector<AnswerLine> given;  ///< lines of answers that also occur in given code
 };
 
-/// Writes the release, replacing what is there. Nothing is written, and std::runtime_error says why, if an answer
-/// stands in what would be released, or if it does not hold what it promises: that it builds and runs by itself, that
-/// its open exercises are open, that their answers pass.
+/// Writes the release and replaces an existing one. Throws std::runtime_error without writing if the release would
+/// contain an answer or fails its verification. Verification requires that it builds and runs on its own, that its open
+/// exercises are open, and that their answers pass.
 Published publish(const judge::Workspace& workspace, const Assignment& assignment, const PublishOptions& options);
 
 }  // namespace workbook::grading

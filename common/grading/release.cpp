@@ -23,7 +23,7 @@ using book::Region;
 
 namespace {
 
-/// What may be released of common/, cmake/ and tests/: never an editor's backup or somebody's private file.
+/// Whether a file of common/, cmake/ or tests/ may be released. Excludes editor backups and private files.
 bool is_released_kind(const fs::path& path) {
   static const std::set<std::string> kinds{".cpp", ".hpp", ".cu", ".cuh", ".txt", ".cmake", ".map", ".xsd"};
   return kinds.contains(path.extension().string()) && !path.filename().string().starts_with(".");
@@ -40,7 +40,7 @@ void add_folder(Files& files, const Book& book, const std::string& folder, Filte
     if (is_taken(file)) add_file(files, book, file.lexically_relative(book.root).generic_string());
 }
 
-/// The solution's file with a body for each region, // STUB: lines dropped.
+/// The solution's file with a TODO or a body in each region, without // STUB: lines.
 std::string text_with(const MarkedFile& solution, const std::function<bool(const std::string&)>& is_open) {
   if (solution.regions.empty()) return book::join_lines(solution.lines);
   MarkedFile file = book::parse_marked(solution.name, book::make_stub(solution));
@@ -51,7 +51,7 @@ std::string text_with(const MarkedFile& solution, const std::function<bool(const
   return book::join_lines(file.lines);
 }
 
-/// chapter.toml without the hints. The keys stay: the manifest wants two for each exercise.
+/// chapter.toml with placeholders for the hints, since the manifest requires two per exercise.
 std::string without_hints(std::string toml) {
   const std::string none =
       "\nhints = [\n  \"This assignment comes without hints.\",\n"
@@ -65,7 +65,7 @@ std::string without_hints(std::string toml) {
   return toml;
 }
 
-/// A page whose links to what the book has and the release has not are text alone.
+/// A page in which links to files that are not released are replaced by their text.
 std::string without_lost_links(const std::string& page, const std::string& path, const Book& book, const Files& files) {
   std::string result = page;
   for (std::size_t at = result.find("]("); at != std::string::npos; at = result.find("](", at + 1)) {
@@ -74,7 +74,7 @@ std::string without_lost_links(const std::string& page, const std::string& path,
     const std::string target = result.substr(at + 2, end - at - 2);
     const std::string file =
         (fs::path(path).parent_path() / target.substr(0, target.find('#'))).lexically_normal().generic_string();
-    // Brackets in code lead nowhere in the book either.
+    // Brackets in code do not name a file of the book.
     if (target.empty() || target[0] == '#' || !fs::exists(book.root / file)) continue;
     const auto next = files.lower_bound(file);
     const bool released = next != files.end() && (next->first == file || next->first.starts_with(file + "/"));
@@ -83,7 +83,7 @@ std::string without_lost_links(const std::string& page, const std::string& path,
   return result;
 }
 
-/// What stands beside a release, as it is or nearly so.
+/// A template file of a release.
 std::string template_of(const Book& book, const std::string& name) {
   return book::read_file(book.root / "common/grading/templates" / name);
 }
@@ -93,7 +93,7 @@ std::string readme(const Book& book, const Assignment& assignment) {
   for (const Assignment::Exercise& exercise : assignment.exercises)
     points += fmt::format("| {} | {} | {} |\n", exercise.id, book.exercise(exercise.id).title, exercise.points);
   for (const Assignment::Whole& whole : assignment.chapters)
-    points += fmt::format("| chapter {} | everything in it works: its exercises, and its own tests | {} |\n",
+    points += fmt::format("| chapter {} | the whole chapter: all exercises and its own tests pass | {} |\n",
                           whole.chapter, whole.points);
   for (const Assignment::Bar& bar : assignment.bars)
     points += fmt::format("| chapter {} | {} | {} |\n", bar.chapter, bar.test, bar.points);
@@ -142,14 +142,14 @@ Files release_files(const Book& book, const Assignment& assignment) {
   add_file(files, book, "tests/CMakeLists.txt");
   add_folder(files, book, "notes", [](const fs::path& path) {
     const std::string extension = path.extension().string();
-    const bool drawn = path.parent_path().filename() == "figures";  // what trace --html puts into its page
+    const bool drawn = path.parent_path().filename() == "figures";  // needed by the page of trace --html
     return (extension == ".md" && path.filename() != "instructors.md") || extension == ".svg" || extension == ".png" ||
            (drawn && (extension == ".mjs" || extension == ".css" || extension == ".html"));
   });
   for (const Chapter* chapter : released_chapters(book, assignment)) {
     if (!book.has_solutions(*chapter)) {
       throw book::ManifestError(
-          fmt::format("there is no solution of chapter {} here to release it from", chapter->number));
+          fmt::format("chapter {} has no solution here, so it cannot be released", chapter->number));
     }
     const std::string folder = "chapters/" + chapter->name();
     add_folder(files, book, "tests/" + chapter->name(), is_released_kind);

@@ -1,4 +1,4 @@
-// What a release holds: the files of an assignment's folder, as text. Writes nothing, builds nothing.
+// The contents of a release: the files of an assignment's folder, as text. Writes and builds nothing.
 #pragma once
 
 #include <map>
@@ -19,15 +19,15 @@ std::string in_its_tree(const book::MarkedFile& solution);
 /// The chapters that an assignment needs: all up to the last open one.
 std::vector<const book::Chapter*> released_chapters(const book::Book& book, const Assignment& assignment);
 
-/// A solution file with the assignment's exercises open and all others given: markers kept, // STUB: lines dropped.
+/// A solution file with the assignment's exercises open and all others given: with markers, without // STUB: lines.
 std::string released_text(const book::MarkedFile& solution, const Assignment& assignment);
 
-/// The files of a release: the chapters up to the last open one, their public tests, what builds and runs them, a
-/// README and assignment.toml. Left out: solutions/, the mutants, later chapters, the tests of the book itself, the
-/// instructors' notes. ManifestError if a chapter has no solution here.
+/// The files of a release: the chapters up to the last open one, their public tests, the code that builds and runs
+/// them, a README and assignment.toml. Excluded: solutions/, the mutants, later chapters, the tests of the book itself,
+/// the instructors' notes. ManifestError if a chapter has no solution here.
 Files release_files(const book::Book& book, const Assignment& assignment);
 
-/// The same files with the answers put back in.
+/// The same files with the answers restored.
 Files with_answers(const book::Book& book, const Assignment& assignment, Files files);
 
 /// The workflow for GitHub Actions: .github/workflows/workbook.yml.

@@ -19,7 +19,7 @@ using judge::Result;
 using judge::Verdict;
 using nlohmann::json;
 
-/// An item's tests, in their order, as they may be shown.
+/// An item's tests in order, as shown() permits.
 std::vector<Verdict> tests_of(const GradedSubmission& graded, const GradedItem& item, bool with_hidden = true) {
   std::vector<Verdict> tests;
   for (const CountedTest& test : graded.tests)
@@ -27,7 +27,7 @@ std::vector<Verdict> tests_of(const GradedSubmission& graded, const GradedItem& 
   return tests;
 }
 
-/// The likely cause, or nothing.
+/// The likely cause; empty without one.
 std::string cause_of(const Verdict& test) {
   return test.cause && !test.cause->sentence.empty() ? test.cause->text() : "";
 }
@@ -36,32 +36,32 @@ std::string with_backend(const Verdict& test) {
   return test.backend == Backend::cpu ? "" : fmt::format(" [{}]", name(test.backend));
 }
 
-// ---- what a student reads, in Markdown ----
+// ---- The student's page, in Markdown ----
 
-/// What is said of a test that has not passed.
+/// The feedback on a test that has not passed.
 std::string feedback_on(const Verdict& test) {
   std::string text;
   if (test.result == Result::passed) return text;
-  // Of a hidden test the result has said it all.
+  // For a hidden test, only the result is shown.
   if (!test.hidden && test.result == Result::blocked) {
     text += "  " + markdown_line(test.message) + "\n";
   } else if (!test.hidden && test.result != Result::todo && !test.message.empty()) {
     text += "\n" + markdown_block(test.message);
   }
   if (!cause_of(test).empty()) text += fmt::format("\nLikely cause: {}\n", markdown_line(cause_of(test)));
-  // A compiler's message has its places.
+  // A compiler's message has its own locations.
   if (test.place && test.result != Result::not_compiled)
-    text += fmt::format("\nLook at `{}`, line {}.\n", clean_text(test.place->file), test.place->line);
+    text += fmt::format("\nSee `{}`, line {}.\n", clean_text(test.place->file), test.place->line);
   return text + "\n";
 }
 
-/// What has been explained on a page, a cause or else the whole text, and the item that it was explained for.
+/// The explanations on a page so far: a cause, or the whole text without one, and the item with the explanation.
 using Explained = std::map<std::string, std::string>;
 
-/// Each test by its result and name, and what is said of it: in full for the first of those that have a cause in
-/// common, and for the first that has none.
-std::string told(std::vector<Verdict> tests, const std::string& item, Explained& explained) {
-  // What is wrong may cost anything: of what was counted no cause is claimed then.
+/// Lists an item's tests with result, name and feedback. Feedback is given in full for the first test with each cause,
+/// and for the first test without a cause.
+std::string explanation(std::vector<Verdict> tests, const std::string& item, Explained& explained) {
+  // If outputs are wrong, counters may be wrong for the same reason, so causes from counters are dropped.
   if (std::ranges::any_of(tests, [](const Verdict& test) { return test.cause && !test.cause->of_cost; }))
     for (Verdict& test : tests)
       if (test.cause && test.cause->of_cost) test.cause.reset();
@@ -73,23 +73,23 @@ std::string told(std::vector<Verdict> tests, const std::string& item, Explained&
            (is_new ? feedback_on(tests[0]) : "");
   }
   std::string text;
-  std::set<Result> in_full;  // of those without a cause
+  std::set<Result> in_full;  // results without a cause that were explained in full
   const bool several = std::ranges::any_of(tests, [&](const auto& test) { return test.backend != tests[0].backend; });
   for (const Verdict& test : tests) {
-    std::string feedback = feedback_on(test), as_said;
-    // A hidden test explains less than one that is not.
+    std::string feedback = feedback_on(test), reference;
+    // A hidden test's explanation is shorter, so it has a separate key.
     const std::string what = cause_of(test).empty() ? feedback : test.cause->id + (test.hidden ? " (hidden)" : "");
     const auto [first, is_new] = explained.emplace(what, item);
     if (!is_new && !feedback.empty()) {
       feedback.clear();
       if (test.result != Result::todo)
-        as_said = first->second == item ? " (as above)" : fmt::format(" (as in {})", first->second);
+        reference = first->second == item ? " (as above)" : fmt::format(" (as in {})", first->second);
     } else if (cause_of(test).empty() && test.result >= Result::failed && !in_full.insert(test.result).second) {
       feedback.clear();
     }
     text += fmt::format("- {}: {}{}{}{}\n", markdown_line(name(test.result)), markdown_line(test.test),
                         several ? ", on " + markdown_line(worker::text(test.backend)) : "",
-                        test.hidden ? " (hidden)" : "", as_said) +
+                        test.hidden ? " (hidden)" : "", reference) +
             feedback;
   }
   return text;
@@ -97,7 +97,7 @@ std::string told(std::vector<Verdict> tests, const std::string& item, Explained&
 
 // ---- results.json ----
 
-/// An item in Gradescope's "tests": one entry, or two where students see its hidden tests later than the others.
+/// Adds an item to Gradescope's "tests": one entry, or two if students see its hidden tests later than the others.
 void add_entries(const GradedSubmission& graded, const GradedItem& item, const std::string& number, json& entries) {
   const std::string title = item.kind == ItemKind::exercise  ? item.id + " " + item.title
                             : item.kind == ItemKind::chapter ? fmt::format("chapter {} as a whole", item.chapter)
@@ -110,7 +110,7 @@ void add_entries(const GradedSubmission& graded, const GradedItem& item, const s
                        {"score", all ? item.points : 0},
                        {"max_score", all ? item.max_points : 0},
                        {"status", passed ? "passed" : "failed"},
-                       {"output", told(tests_of(graded, item, all), item.id, explained)},
+                       {"output", explanation(tests_of(graded, item, all), item.id, explained)},
                        {"output_format", "md"},
                        {"tags", json::array({name(item.kind), fmt::format("chapter {}", item.chapter)})},
                        {"visibility", visibility},
@@ -124,7 +124,7 @@ void add_entries(const GradedSubmission& graded, const GradedItem& item, const s
 
 // ---- JUnit ----
 
-/// Text for an attribute: one line of it.
+/// Text for an XML attribute, as one line.
 std::string attribute(const std::string& text) {
   std::string value = xml_text(text, 300);
   std::replace(value.begin(), value.end(), '\n', ' ');
@@ -135,7 +135,7 @@ double finite(double seconds) {
   return std::isfinite(seconds) ? seconds : 0;
 }
 
-/// The attributes of a suite that count its cases.
+/// The counts of a suite's cases, for its attributes.
 struct SuiteCounts {
   int tests = 0, failures = 0, errors = 0, skipped = 0;
   double seconds = 0;
@@ -170,7 +170,7 @@ std::string junit_case(const std::string& class_name, const Verdict& test) {
                      attribute(first), xml_text(text));
 }
 
-/// A suite of these tests, added to `all`. `inside`: what comes before its cases.
+/// A suite of these tests, added to `all`. `inside`: the elements before its cases.
 std::string junit_suite(const std::string& name, const std::string& class_name, const std::vector<Verdict>& tests,
                         SuiteCounts& all, const std::string& inside = "") {
   SuiteCounts counts;
@@ -184,7 +184,7 @@ std::string junit_suite(const std::string& name, const std::string& class_name, 
                      cases);
 }
 
-/// What became of an item, in a few words: its result, and the first cause that its tests name.
+/// The outcome of an item: its result and the first cause of its tests.
 std::string outcome(const GradedSubmission& graded, const GradedItem& item) {
   const std::vector<Verdict> tests = tests_of(graded, item, graded.hidden_results != "hidden");
   const auto is_good = [](const Verdict& test) { return test.result <= Result::skipped; };
@@ -198,27 +198,29 @@ std::string outcome(const GradedSubmission& graded, const GradedItem& item) {
   return name(item.result) + (caused == tests.end() ? "" : ": " + caused->cause->sentence);
 }
 
-/// What a student does about an item that is not solved.
+/// The next step for a student after an item that is not solved.
 std::string what_next(const GradedSubmission& graded, const GradedItem& item) {
   if (item.public_passed || item.kind == ItemKind::bar) return "";
   if (item.kind == ItemKind::exercise && item.result == Result::not_compiled)
-    return fmt::format("`./workbook test {}` says the same at home.\n", item.id);
+    return fmt::format("`./workbook test {}` shows the same on your machine.\n", item.id);
   if (item.kind == ItemKind::exercise)
     return fmt::format(
-        "\n`./workbook test {0}` shows each of these tests in full at home; `./workbook hint {0}` helps.\n", item.id);
+        "\n`./workbook test {0}` shows each of these tests in full on your machine; `./workbook hint {0}` gives a "
+        "hint.\n",
+        item.id);
   std::vector<std::string> first;
   for (const GradedItem& other : graded.items)
     if (other.kind == ItemKind::exercise && other.chapter == item.chapter && !other.public_passed)
       first.push_back(other.id);
   return first.empty() ? ""
-                       : fmt::format("\nThese tests run on all of your answers together: look at {} first.\n",
+                       : fmt::format("\nThese tests run on all of your answers together: fix {} first.\n",
                                      fmt::join(first, " and "));
 }
 
 std::string feedback_section(const GradedSubmission& graded, const GradedItem& item, Explained& explained) {
   const bool hides = graded.hidden_results == "hidden";
   std::string text = fmt::format("## {}: {}\n\n", markdown_line(item.id), markdown_line(item.title)) +
-                     told(tests_of(graded, item, !hides), item.id, explained);
+                     explanation(tests_of(graded, item, !hides), item.id, explained);
   const auto is_hidden = [](const Verdict& test) { return test.hidden; };
   const std::vector<Verdict> tests = tests_of(graded, item);
   if (hides && std::ranges::any_of(tests, is_hidden)) {
@@ -234,7 +236,7 @@ std::string feedback_section(const GradedSubmission& graded, const GradedItem& i
 
 json gradescope_results(const GradedSubmission& graded) {
   std::string output = fmt::format("{} of {} points.", points_text(graded.points()), points_text(graded.max_points()));
-  // With hidden tests the sum would tell before its time how they went.
+  // With hidden tests, the sum would reveal their results early.
   const bool any_hidden = std::ranges::any_of(graded.items, &GradedItem::has_hidden);
   if (any_hidden && graded.hidden_results != "visible") output = "Public tests are below.";
   if (!graded.problem.empty()) output = "This submission could not be graded: " + graded.problem;
@@ -298,7 +300,7 @@ std::string feedback_page(const GradedSubmission& graded) {
     text += fmt::format("| {} | {} | {} | {} of {} |\n", markdown_line(item.id), markdown_line(item.title),
                         markdown_line(outcome(graded, item)), points_text(item.points), points_text(item.max_points));
   }
-  text += "\n`./workbook test` shows the same at home.\n\n";
+  text += "\n`./workbook test` shows the same results on your machine.\n\n";
   for (const std::string& note : graded.notes) text += fmt::format("- {}\n", markdown_line(note));
   if (!graded.notes.empty()) text += "\n";
   Explained explained;

@@ -1,7 +1,7 @@
-// The files that say what grading found out about one submission: Gradescope's results.json, JUnit XML, a Markdown page
-// for the student. They are made from its data alone (graded.hpp).
+// The reports on one graded submission: Gradescope's results.json, JUnit XML, and a Markdown page for the student. They
+// are generated only from its data (graded.hpp).
 //
-// A hidden test is reported as shown() has it: by its name, its result and its likely cause, never by a message.
+// A hidden test is reported as shown() permits: with its name, its result and its likely cause, without a message.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ namespace workbook::grading {
 /// Gradescope's results.json. No top-level score: the tests' scores add up to it.
 nlohmann::json gradescope_results(const GradedSubmission& graded);
 
-/// JUnit XML as common/grading/junit.xsd has it.
+/// JUnit XML according to common/grading/junit.xsd.
 std::string junit_xml(const GradedSubmission& graded);
 
 /// The page for the student.

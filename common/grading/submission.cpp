@@ -18,7 +18,7 @@ namespace {
 
 using book::line_text, book::name_text;
 
-/// The parts of a path, without "." and empty ones; whatever the separator.
+/// The parts of a path, without "." and empty ones; with either separator.
 std::vector<std::string> parts_of(const std::string& path) {
   std::vector<std::string> parts;
   for (const fs::path& part : fs::path(book::replaced(path, "\\", "/")).relative_path())
@@ -26,14 +26,15 @@ std::vector<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
-/// Nobody's work lies there. A student's own folder may have any name, so only those below count.
+/// Whether a path is in a folder that contains no student's work. The student's top folder may have any name, so only
+/// folders below it are checked.
 bool is_aside(const std::vector<std::string>& parts) {
   return std::any_of(parts.begin(), parts.end() - 1, [](const std::string& part) {
     return part == "build" || part == "__MACOSX" || part == "solutions" || (part[0] == '.' && part != "..");
   });
 }
 
-/// How many of the wanted path's last parts the path ends in; 0: it is another file.
+/// The number of trailing parts in which the path agrees with the wanted one; 0: a different file.
 std::size_t agreement(const std::vector<std::string>& parts, const std::vector<std::string>& wanted) {
   return std::size_t(std::mismatch(parts.rbegin(), parts.rend(), wanted.rbegin(), wanted.rend()).first -
                      parts.rbegin());
@@ -44,8 +45,7 @@ struct Candidate {
   Entry entry;
 };
 
-/// Keeps the best two, the better one first: whether there are two that are equally good is all that the others could
-/// tell.
+/// Keeps the best two, the better one first. Two are enough to detect a tie.
 void keep(std::vector<Candidate>& best, Candidate candidate) {
   best.push_back(std::move(candidate));
   std::stable_sort(best.begin(), best.end(), [](const Candidate& a, const Candidate& b) {
@@ -54,7 +54,7 @@ void keep(std::vector<Candidate>& best, Candidate candidate) {
   if (best.size() > 2) best.pop_back();
 }
 
-/// A file on this disk, not through a link.
+/// Reads a regular file; links are not followed.
 Entry plain_file(const fs::path& path, const std::string& name, std::uint64_t longest) {
   Entry entry;
   entry.path = name;
@@ -65,7 +65,7 @@ Entry plain_file(const fs::path& path, const std::string& name, std::uint64_t lo
   return entry;
 }
 
-void walk_folder(const fs::path& folder, const ArchiveLimits& limits,
+void read_folder(const fs::path& folder, const ArchiveLimits& limits,
                  const std::function<bool(const std::string&)>& wanted, const std::function<void(Entry)>& take) {
   std::error_code error;
   std::size_t entries = 0;
@@ -80,12 +80,12 @@ void walk_folder(const fs::path& folder, const ArchiveLimits& limits,
   if (error) throw ArchiveError(fmt::format("the folder cannot be read: {}", error.message()));
 }
 
-/// Line ends as the book has them, and no byte-order mark.
+/// The text with LF line ends and without a byte-order mark.
 std::string normalized(const std::string& text) {
   return book::join_lines(book::parse_reader("", text).lines);
 }
 
-/// The folder's or archive's own name, without an archive's ending.
+/// The name of the folder or archive, without an archive's extension.
 std::string name_of(const fs::path& path) {
   fs::path absolute = fs::absolute(path).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();
@@ -99,13 +99,13 @@ std::string name_of(const fs::path& path) {
   return name;
 }
 
-/// What the table of the class and its like are called.
+/// Whether a name is reserved for the class's tables.
 bool is_reserved(std::string name) {
   for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
   return name.starts_with("class.");
 }
 
-/// A name in UTF-8 and whether it needs a suffix to be nobody else's.
+/// A name in UTF-8, and whether it needs a suffix to be unique.
 std::pair<std::string, bool> shown_name(const fs::path& path) {
   constexpr std::size_t longest = 150;
   bool lossless = true;
@@ -114,7 +114,7 @@ std::pair<std::string, bool> shown_name(const fs::path& path) {
   const bool needs_suffix = !lossless || is_reserved(name) || name.size() > longest;
   if (name.size() > longest) {
     std::size_t end = longest;
-    while ((static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // not within a letter
+    while ((static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // not within a character
     name.resize(end);
   }
   return {name, needs_suffix};
@@ -123,15 +123,15 @@ std::pair<std::string, bool> shown_name(const fs::path& path) {
 }  // namespace
 
 std::vector<Submission> name_submissions(const std::vector<std::string>& paths) {
-  std::map<std::string, std::size_t> wanted;  // name -> how many would have it
+  std::map<std::string, std::size_t> wanted;  // name -> number of submissions with this name
   for (const std::string& path : paths) {
-    if (!fs::exists(fs::symlink_status(path))) fail_input("{}: there is no such submission", line_text(path));
+    if (!fs::exists(fs::symlink_status(path))) fail_input("{}: this submission does not exist", line_text(path));
     ++wanted[shown_name(path).first];
   }
   std::map<std::string, fs::path> names;
   for (const std::string& path : paths) {
     auto [name, needs_suffix] = shown_name(path);
-    // From the path alone, so that the parts of a class that are graded apart agree.
+    // Computed from the path alone, so that separately graded parts of a class agree.
     if (needs_suffix || wanted.at(name) > 1)
       name += "-" + book::hash(fs::path(path).lexically_normal().string()).substr(0, 6);
     const auto [other, is_new] = names.emplace(name, path);
@@ -163,11 +163,11 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
   try {
     const fs::file_status status = fs::symlink_status(submission.path);
     if (fs::is_symlink(status)) {
-      throw ArchiveError("a link: nothing that it points to is looked at");
+      throw ArchiveError("the submission is a link, which is not followed");
     } else if (fs::is_directory(status)) {
-      walk_folder(submission.path, limits, is_wanted, take);
+      read_folder(submission.path, limits, is_wanted, take);
     } else if (!fs::is_regular_file(status)) {
-      throw ArchiveError("neither a folder nor a file");
+      throw ArchiveError("the submission is neither a folder nor a file");
     } else if (is_wanted(submission.path.filename().string())) {
       take(plain_file(submission.path, submission.path.filename().string(), limits.entry));
     } else {
@@ -180,20 +180,21 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
   for (const std::string& name : wanted) {
     std::vector<Candidate>& found = candidates[name];
     if (found.empty()) {
-      result.notes.push_back(name + " was not handed in; the open one counts in its place");
+      result.notes.push_back(name + " was not handed in; the open file of the release is graded instead");
       continue;
     }
     const Candidate& best = found.front();
     const std::string shown = line_text(best.entry.path, 200);
     if (found.size() > 1 && found[1].agreement == best.agreement && found[1].depth == best.depth) {
-      result.notes.push_back(fmt::format("{}: {} and {} could both be meant, so neither counts", name, shown,
+      result.notes.push_back(fmt::format("{}: {} and {} match equally well, so neither is used", name, shown,
                                          line_text(found[1].entry.path, 200)));
     } else if (!best.entry.regular) {
-      result.notes.push_back(fmt::format("{}: {} is a link or something else that is no file", name, shown));
+      result.notes.push_back(fmt::format("{}: {} is not a regular file (a link, for example)", name, shown));
     } else if (best.entry.too_large) {
-      result.notes.push_back(fmt::format("{}: {} has more than {} KiB", name, shown, limits.entry >> 10));
+      result.notes.push_back(fmt::format("{}: {} is larger than {} KiB", name, shown, limits.entry >> 10));
     } else if (best.entry.text.find('\0') != std::string::npos) {
-      result.notes.push_back(fmt::format("{}: {} is no text (UTF-8 is wanted, not UTF-16 or a program)", name, shown));
+      result.notes.push_back(
+          fmt::format("{}: {} is not a text file (it must be UTF-8, not UTF-16 or a program)", name, shown));
     } else {
       result.files[name] = normalized(best.entry.text);
       if (shown != name) result.notes.push_back(fmt::format("{} was taken from {}", name, shown));

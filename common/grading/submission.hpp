@@ -1,5 +1,5 @@
-// What a student has handed in: a folder, an archive, or a single file; and in it the files that the assignment lets
-// them edit, whatever else is there. Nothing is unpacked, no link is followed, nothing is run.
+// Reads a submission: a folder, an archive, or a single file. Takes only the files that the assignment lets students
+// edit. Nothing is unpacked to disk or run, and no link is followed.
 #pragma once
 
 #include <filesystem>
@@ -12,24 +12,24 @@
 namespace workbook::grading {
 
 struct Submission {
-  std::string student;  ///< the folder's or archive's name without its ending, as name_text (text.hpp) makes it
+  std::string student;  ///< the folder's or archive's name without extension, converted by name_text (foreign_text.hpp)
   std::filesystem::path path;
 };
 
-/// Names the submissions. A name that would not be its own has a suffix: of two that are alike, one that lost letters
-/// which are no UTF-8, the grader's own ("class.csv"), one that is too long. InputError (common/attention/error.hpp) if
-/// a submission is not there, or is given twice.
+/// Assigns a unique name to each submission. A suffix is added if two names are equal, if a name lost bytes that are
+/// not UTF-8, is reserved ("class.csv"), or is too long. InputError (common/attention/error.hpp) if a submission does
+/// not exist or is given twice.
 std::vector<Submission> name_submissions(const std::vector<std::string>& paths);
 
 struct HandedIn {
-  std::map<std::string, std::string> files;  ///< name as the assignment has it -> text, LF line ends, no BOM
-  std::vector<std::string> notes;            ///< what was found where, what is missing or cannot be used, and why
+  std::map<std::string, std::string> files;  ///< name as in the assignment -> text with LF line ends, without a BOM
+  std::vector<std::string> notes;            ///< what was found where; what is missing or unusable, and why
 };
 
-/// Looks for each of `wanted` ("chapters/02_online_softmax/online_softmax.cpp"). A file counts if its path ends in all
-/// of that, or in its folder and name, or in its name; the more the better, then the less deep. Two that are equally
-/// good are none: the note names both. Build folders, backups and dot folders are left aside. A file must be a regular
-/// one, text (no NUL bytes) and at most limits.entry bytes.
+/// Searches for each of `wanted` ("chapters/02_online_softmax/online_softmax.cpp"). A file matches if its path ends
+/// with the whole wanted path, with its folder and name, or with its name. The longest match is used, then the least
+/// deep one. If two match equally well, neither is used, and a note names both. Build folders, backups and dot folders
+/// are skipped. A file must be regular, text (no NUL bytes) and at most limits.entry bytes.
 HandedIn read_submission(const Submission& submission, const std::vector<std::string>& wanted,
                          const ArchiveLimits& limits = {});
 

@@ -17,7 +17,7 @@ namespace {
 using book::line_text, book::markdown_line, book::csv_cell, book::points_text;
 using judge::Result;
 
-/// Points in tenths of the maximum: how many submissions lie in each.
+/// The number of submissions in each tenth of the maximum points.
 std::vector<int> tenths(const std::vector<GradedSubmission>& submissions) {
   std::vector<int> counts(10, 0);
   for (const GradedSubmission& graded : submissions) {
@@ -27,13 +27,13 @@ std::vector<int> tenths(const std::vector<GradedSubmission>& submissions) {
   return counts;
 }
 
-/// What the submissions' results in one item came to.
+/// The results of all submissions for one item.
 struct ItemResults {
-  const GradedItem* item = nullptr;                   ///< as one of them has it
-  std::map<Result, int, std::greater<>> submissions;  ///< how many came to it, the worst first
+  const GradedItem* item = nullptr;                   ///< the item of one submission
+  std::map<Result, int, std::greater<>> submissions;  ///< result -> number of submissions, the most severe first
 };
 
-/// In the order of the assignment's items.
+/// The results by item, in the assignment's order.
 std::vector<ItemResults> by_item(const std::vector<GradedSubmission>& submissions) {
   std::vector<ItemResults> items;
   for (const GradedSubmission& graded : submissions) {
@@ -59,7 +59,7 @@ std::string points_line(const std::vector<GradedSubmission>& submissions) {
   std::sort(points.begin(), points.end());
   const std::size_t n = points.size();
   const double median = n % 2 == 1 ? points[n / 2] : (points[n / 2 - 1] + points[n / 2]) / 2;
-  return fmt::format(", {} points to be had: mean {:.2f}, median {}, least {}, most {}.", points_text(most),
+  return fmt::format(", maximum {} points: mean {:.2f}, median {}, lowest {}, highest {}.", points_text(most),
                      sum / double(n), points_text(median), points_text(points.front()), points_text(points.back()));
 }
 
@@ -90,31 +90,30 @@ std::string exercises_section(const std::vector<GradedSubmission>& submissions) 
   return text;
 }
 
-/// A cause, or a result without one, in an item.
+/// A cause (or a result without one) in an item.
 struct SharedMistake {
   std::string sentence;
-  std::set<std::string> students;  ///< a mistake counts once for each, however many tests show it
+  std::set<std::string> students;  ///< a mistake counts once per student, even if several tests show it
 };
 
-/// The most frequent first.
+/// The mistakes, the most frequent first.
 std::string mistakes_section(const std::vector<GradedSubmission>& submissions) {
   std::map<std::tuple<std::string, std::string, Result>, SharedMistake> mistakes;  // by item and cause, or result
   for (const GradedSubmission& graded : submissions) {
     for (const auto& [verdict, item] : graded.tests) {
       const auto of = std::ranges::find(graded.items, item, &GradedItem::id);
       if (of == graded.items.end() || of->kind == ItemKind::chapter || verdict.result < Result::failed) continue;
-      const std::string sentence = verdict.cause ? verdict.cause->sentence
-                                   : verdict.result == Result::failed
-                                       ? "wrong, and none of the mistakes that the book knows"
-                                       : name(verdict.result);
+      const std::string sentence = verdict.cause                      ? verdict.cause->sentence
+                                   : verdict.result == Result::failed ? "wrong, with no known mistake"
+                                                                      : name(verdict.result);
       SharedMistake& mistake =
           verdict.cause ? mistakes[{item, verdict.cause->id, Result::failed}] : mistakes[{item, "", verdict.result}];
-      // One test may name more mistakes that fit than another: the shortest sentence is what they agree on.
+      // Tests may name different numbers of matching mistakes; the shortest sentence is common to all.
       if (mistake.sentence.empty() || sentence.size() < mistake.sentence.size()) mistake.sentence = sentence;
       mistake.students.insert(graded.student);
     }
   }
-  std::vector<std::tuple<int, std::string, std::string>> rows;  // minus how many, item, sentence
+  std::vector<std::tuple<int, std::string, std::string>> rows;  // negative count, item, sentence
   for (const auto& [key, mistake] : mistakes)
     rows.emplace_back(-int(mistake.students.size()), std::get<0>(key), mistake.sentence);
   std::ranges::sort(rows);
@@ -138,7 +137,7 @@ std::string not_graded_section(const std::vector<GradedSubmission>& submissions)
 }  // namespace
 
 std::string class_table(const std::vector<GradedSubmission>& submissions) {
-  // Those that could not be graded have no items: the columns are those of one that has.
+  // Submissions that could not be graded have no items, so the columns come from one that was graded.
   const auto found = std::ranges::find_if(submissions, [](const auto& graded) { return !graded.items.empty(); });
   const GradedSubmission none;
   const GradedSubmission& any = found == submissions.end() ? none : *found;

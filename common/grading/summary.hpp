@@ -1,4 +1,4 @@
-// A class at a glance: how each exercise went, and what went wrong most often.
+// Summaries of a class: the results of each exercise and the most frequent mistakes.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace workbook::grading {
 
-/// Markdown: the distribution of points, per exercise how many passed and how the others ended, the likely causes and
-/// results that most students share, and who could not be graded.
+/// Markdown: the distribution of points, the results per exercise, the most frequent causes, and the submissions that
+/// could not be graded.
 std::string class_summary(const std::vector<GradedSubmission>& submissions);
 
-/// CSV: a row for each submission.
+/// CSV: one row per submission.
 std::string class_table(const std::vector<GradedSubmission>& submissions);
 
 /// A gnuplot program that draws the distribution of points, and of results per exercise, into `svg`.

@@ -17,46 +17,51 @@ namespace workbook::judge {
 namespace fs = std::filesystem;
 namespace {
 
-/// What to write instead, by the beginning of what is refused or by the reason at its end; the first that fits.
-/// notes/allowed.md has each, with its reason.
+/// What to write instead, selected by the first words of the refusal or by the reason at its end; the first match
+/// applies. notes/allowed.md lists each remedy with its reason.
 struct Instead {
   std::string_view beginning;
   std::string_view instead;
 };
 constexpr std::string_view kInstruction =
                                "the book's headers have a function for every instruction that a lesson names",
-                           kAttribute = "leave out the attribute that puts it there",
-                           kThread = "an answer runs in the thread that calls it; a kernel's threads are its grid's";
+                           kAttribute = "remove the attribute that places it there",
+                           kThread =
+                               "run in the thread that calls your function; a kernel's threads are those of its grid";
 constexpr std::array kInstead{
-    Instead{"(a way round the language)",
-            "write one code for all cases, and call functions by the names that C++ gives them"},
-    Instead{"names asm ", kInstruction},
-    Instead{"names __asm", kInstruction},
-    Instead{"names __builtin_", "write the access in plain C++, so that the simulator sees it"},
-    Instead{"names #include", "call what the lesson names; each source is compiled by itself"},
-    Instead{"names ", "do without it, since it takes code out of what is checked"},
-    Instead{"defines ", "choose another name, since the program around the answer has this one"},
-    Instead{"keeps ", "keep what a call needs in its own variables, or in a std::vector"},
-    Instead{"has code that runs before", "make it a constant, or a static variable of a function"},
+    Instead{"(a construct outside standard C++)",
+            "write one implementation for all cases, and call functions by their C++ names"},
+    Instead{"uses asm ", kInstruction},
+    Instead{"uses __asm", kInstruction},
+    Instead{"uses __builtin_", "write the access in plain C++, so that the simulator records it"},
+    Instead{"includes ", "call the functions that the lesson names; each source file is compiled separately"},
+    Instead{"uses ", "remove it: it exempts code from the checks"},
+    Instead{"defines ", "choose another name: the program that links your code already defines this one"},
+    Instead{"reserves ", "store the data in local variables or in a std::vector"},
+    Instead{"has code that runs before", "make it a constant or a static variable of a function"},
     Instead{"has ", kAttribute},
-    Instead{"chooses ", kAttribute},
+    Instead{"selects ", kAttribute},
     Instead{"calls std::thread", kThread},
     Instead{"calls typeinfo for std::thread", kThread},
     Instead{"calls pthread_", kThread},
     Instead{"calls std::__future_base", kThread},
-    Instead{"calls simt::", "call what the lesson names; the simulator's own functions are for the book's headers"},
-    Instead{"calls workbook::", "call what the lesson names; the rest is for the book's own programs"},
-    Instead{"calls ", "an answer works on its arguments and may print; files and processes are not its business"},
+    Instead{
+        "calls simt::",
+        "call the functions that the lesson names; the simulator's own functions are reserved for the book's headers"},
+    Instead{
+        "calls workbook::",
+        "call the functions that the lesson names; the rest of the book's library is reserved for its own programs"},
+    Instead{"calls ", "work on the arguments alone; printing is allowed, files and processes are not"},
     Instead{"", "write it in plain C++"}};
 
-std::string_view instead_of(const std::string& what) {
+std::string_view remedy_for(const std::string& what) {
   const auto fits = [&](const Instead& instead) {
     return instead.beginning.starts_with('(') ? what.ends_with(instead.beginning) : what.starts_with(instead.beginning);
   };
   return std::ranges::find_if(kInstead, fits)->instead;
 }
 
-/// What is refused as its writer would call it: of a stream of files the compiled code has many a name.
+/// The refusal in the words of the source. File streams appear under several names in compiled code.
 std::string as_written(const std::string& what) {
   for (const char* name : {"std::__basic_file", "std::basic_filebuf", "std::basic_ifstream", "std::basic_ofstream"})
     if (what.starts_with("calls ") && what.find(name) != what.npos)
@@ -64,15 +69,16 @@ std::string as_written(const std::string& what) {
   return what;
 }
 
-/// The line of a chapter's file that this code was compiled from, as its debug information says; empty: of none.
-std::string place_of(const worker::Toolchain& toolchain, const fs::path& object, const Refusal& refused) {
+/// The line of a chapter's file from which this code was compiled, taken from its debug information. Empty: no such
+/// line.
+std::string location_of(const worker::Toolchain& toolchain, const fs::path& object, const Refusal& refused) {
   const fs::path addr2line = worker::find_program("addr2line");
-  if (refused.section.empty() || addr2line.empty()) return refused.place;
+  if (refused.section.empty() || addr2line.empty()) return refused.location;
   std::vector<std::string> argv = toolchain.prefix;  // the object is the student's too
   argv.insert(argv.end(), {addr2line.string(), "-i", "-e", object.string(), "-j", refused.section,
                            fmt::format("{:#x}", refused.offset)});
-  // From an inlined function to its caller: "/tmp/…/chapters/02_online_softmax/online_softmax.cpp:31 (discriminator
-  // 2)".
+  // addr2line lists an inlined function before its caller: "/tmp/…/chapters/02_online_softmax/online_softmax.cpp:31
+  // (discriminator 2)".
   std::istringstream frames(worker::run_command(argv).output);
   const std::string root = toolchain.root.string() + "/";
   for (std::string frame; std::getline(frames, frame);) {
@@ -82,26 +88,26 @@ std::string place_of(const worker::Toolchain& toolchain, const fs::path& object,
   return "";
 }
 
-/// What is refused in a source, a line for each remedy, with the two shortest of what it is for: the rest are what
-/// these bring with them. "names asm, which has no place in an answer: the book's headers have …". The place is that of
-/// the first of them.
-std::vector<Refusal> told(std::vector<Refusal> refused, const std::function<std::string(const Refusal&)>& place) {
+/// The refusals of one source, one line per remedy: "uses asm, which is not allowed in an answer: the book's headers
+/// have …". A line names the two shortest refusals, since the others usually follow from them. Its location is that of
+/// the first.
+std::vector<Refusal> explain(std::vector<Refusal> refused, const std::function<std::string(const Refusal&)>& location) {
   std::map<std::string_view, std::vector<Refusal>> lines;
-  for (Refusal& one : refused) lines[instead_of(one.what)].push_back(std::move(one));
-  std::vector<Refusal> told;
+  for (Refusal& one : refused) lines[remedy_for(one.what)].push_back(std::move(one));
+  std::vector<Refusal> explained;
   for (auto& [instead, all] : lines) {
     std::ranges::stable_sort(all, {}, [](const Refusal& one) { return one.what.size(); });
     const std::string first = as_written(all[0].what),
                       second = as_written(all[std::min<std::size_t>(1, all.size() - 1)].what);
-    told.push_back({fmt::format("{}{}, which has no place in an answer: {}", first,
-                                second != first ? " and " + second : "", instead),
-                    place(all[0])});
+    explained.push_back({fmt::format("{}{}, which is not allowed in an answer: {}", first,
+                                     second != first ? " and " + second : "", instead),
+                         location(all[0])});
   }
-  return told;
+  return explained;
 }
 
-/// Whether a file's text, comments and all, has a name that it may not have. The preprocessor knows; this asks quickly
-/// whether it is worth asking.
+/// Whether a file's text, comments included, contains a name that is not allowed. This quick check decides whether the
+/// preprocessor has to run.
 bool is_suspicious(const fs::path& source) {
   const std::string text = book::read_file(source);
   return !refused_names(text).empty() || text.find(".cu\"") != text.npos || text.find(".cpp\"") != text.npos;
@@ -111,25 +117,26 @@ bool is_suspicious(const fs::path& source) {
 std::vector<worker::WorkerJob> readers_jobs(const Plan& plan) {
   std::vector<worker::WorkerJob> jobs;
   for (const auto& [name, job] : plan.jobs) {
-    const bool asked = name == plan.whole || std::ranges::any_of(plan.exercises, [&, &job_name = name](const auto& e) {
-                         return e.second.worker == job_name;
-                       });
-    if (asked && !name.starts_with("solutions/")) jobs.push_back(job);
+    const bool requested =
+        name == plan.whole || std::ranges::any_of(plan.exercises, [&, &job_name = name](const auto& e) {
+          return e.second.worker == job_name;
+        });
+    if (requested && !name.starts_with("solutions/")) jobs.push_back(job);
   }
   return jobs;
 }
 
-/// The same, built so that the preprocessor's text lies beside each object file, which names its lines.
-worker::WorkerBuilt built_in_steps(const Workspace& workspace, worker::WorkerJob job) {
+/// The same job, built so that each object file has line information and the preprocessed text beside it.
+worker::WorkerBuilt build_with_preprocessed(const Workspace& workspace, worker::WorkerJob job) {
   job.name += ".names";
   job.flags = {"-save-temps=obj", kNamesLines};
   return worker::build_workers(workspace.toolchain, {job}).at(job.name);
 }
 
-/// The names of the book's own file of this name.
+/// The names in the book's own version of this file.
 NameCounts books_names_of(const Workspace& workspace, const Plan& plan, Backend backend, const fs::path& source) {
   const worker::WorkerJob job = whole_job(workspace, *plan.chapter, solutions_tree(workspace, *plan.chapter), backend);
-  const worker::WorkerBuilt book = built_in_steps(workspace, job);
+  const worker::WorkerBuilt book = build_with_preprocessed(workspace, job);
   for (const auto& [file, object] : book.objects)
     if (file.filename() == source.filename()) return refused_names(preprocessed(object));
   return {};
@@ -149,8 +156,8 @@ std::string preprocessed(const fs::path& object) {
 std::string not_allowed(const worker::Toolchain& toolchain, const worker::WorkerJob& job,
                         const worker::WorkerBuilt& built, const std::set<std::string>& taken,
                         const std::function<const NameCounts&(const fs::path&)>& books_names) {
-  using Line = std::pair<std::string, std::string>;     // what is said, and its place
-  std::map<Line, std::vector<std::string>> sources_of;  // a header is a part of several
+  using Line = std::pair<std::string, std::string>;     // the text and its location
+  std::map<Line, std::vector<std::string>> sources_of;  // several sources may include one header
   for (const fs::path& source : job.sources) {
     if (!is_answer(source)) continue;
     const fs::path& object = built.objects.at(source);
@@ -159,20 +166,20 @@ std::string not_allowed(const worker::Toolchain& toolchain, const worker::Worker
     const std::vector<Refusal> more =
         refused_in_object(object, {kernels, kernels && job.backend == Backend::cuda, taken});
     refused.insert(refused.end(), more.begin(), more.end());
-    const auto place = [&](const Refusal& one) { return place_of(toolchain, object, one); };
-    for (const Refusal& line : told(std::move(refused), place))
-      sources_of[{line.what, line.place}].push_back(source.filename().string());
+    const auto location = [&](const Refusal& one) { return location_of(toolchain, object, one); };
+    for (const Refusal& line : explain(std::move(refused), location))
+      sources_of[{line.what, line.location}].push_back(source.filename().string());
   }
-  std::string said;
+  std::string text;
   for (const auto& [line, sources] : sources_of)
-    said += fmt::format("{}: the compiled code {}\n",
+    text += fmt::format("{}: your compiled code {}\n",
                         line.second.empty() ? fmt::format("{}", fmt::join(sources, ", ")) : line.second, line.first);
-  return said;
+  return text;
 }
 
 std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& plan, const Built& built) {
   std::vector<std::string> lines;
-  // A sanitizer adds to every object file.
+  // A sanitizer adds symbols to every object file, so the rules cannot be checked.
   if (!workspace.toolchain.sanitize.empty() || plan.request.backend == Backend::cuda) return lines;
   for (const worker::WorkerJob& job : readers_jobs(plan)) {
     const auto found = built.find(job.name);
@@ -186,14 +193,14 @@ std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& pl
     };
     if (std::ranges::any_of(job.sources, [](const fs::path& s) { return is_answer(s) && is_suspicious(s); }) ||
         !refused().empty()) {
-      own = built_in_steps(workspace, job);
+      own = build_with_preprocessed(workspace, job);
       if (!own.ok) continue;
       for (const fs::path& source : job.sources) {
         if (!is_answer(source)) continue;
         books[source] = books_names_of(workspace, plan, job.backend, source);
-        // What only headers name is not the reader's: the book's file need not include them.
+        // A name that only headers use is not the reader's own. The book's file may not include the same headers.
         for (const auto& [name, mine] : refused_names(preprocessed(own.objects.at(source))))
-          if (mine.place.empty()) books[source][name] = mine;
+          if (mine.location.empty()) books[source][name] = mine;
       }
     }
     std::istringstream said(refused());

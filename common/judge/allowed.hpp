@@ -1,5 +1,5 @@
-// What grading does not take of code that compiles: asked of the compiler's own output, so that `test` at home and
-// `grade` say the same. The rules are in object.hpp and names.hpp; notes/allowed.md tells a student of them.
+// What grading does not accept in code that compiles. The check reads the compiler's own output, so that `test` and
+// `grade` report the same. The rules are in object.hpp and names.hpp; notes/allowed.md explains them to students.
 #pragma once
 
 #include <filesystem>
@@ -13,26 +13,26 @@
 
 namespace workbook::judge {
 
-/// How answers are compiled whose lines addr2line is to name: binutils 2.40 takes the second file that DWARF 5 knows
-/// for the first.
+/// The flag for answers whose lines addr2line has to find. With DWARF 5, binutils 2.40 reports the second file instead
+/// of the first.
 inline constexpr const char* kNamesLines = "-gdwarf-4";
 
-/// Whether a job's source is an answer's: stages and operations are the book's own.
+/// Whether a job's source belongs to an answer. Stages and operations are the book's own.
 bool is_answer(const std::filesystem::path& source);
 
-/// What the preprocessor has made of a source, beside its object file (-save-temps=obj); empty if it is not there.
+/// The preprocessed text of a source, stored beside its object file (-save-temps=obj). Empty if there is none.
 std::string preprocessed(const std::filesystem::path& object);
 
-/// What the compiled answers of a job may not have, a line each: "chapters/NN_name/x.cpp:31: the compiled code calls
-/// fopen, which …", or the source alone where the compiler does not say the line. `taken`: names_taken of what they are
-/// linked with; `books_names`: the names in the book's file at this source's place, preprocessed; `toolchain`: what has
-/// built them, with kNamesLines. Empty: all is well.
+/// The violations in the compiled answers of a job, one line each: "chapters/NN_name/x.cpp:31: your compiled code calls
+/// fopen, which …". The line number is omitted where the compiler does not record it. `taken`: names_taken of the files
+/// with which the answers are linked. `books_names`: the names in the book's preprocessed version of a source.
+/// `toolchain`: it has built the answers with kNamesLines. Empty: no violation.
 std::string not_allowed(const worker::Toolchain& toolchain, const worker::WorkerJob& job,
                         const worker::WorkerBuilt& built, const std::set<std::string>& taken,
                         const std::function<const NameCounts&(const std::filesystem::path&)>& books_names);
 
-/// What grading would not take of the answers that this plan has built, a line each. A source is preprocessed, here and
-/// in the book, only where its text has a name that no answer may have.
+/// What grading would not accept in the answers that this plan has built, one line each. The reader's source and the
+/// book's are preprocessed only where the text contains a name that is not allowed.
 std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& plan, const Built& built);
 
 }  // namespace workbook::judge

@@ -72,7 +72,7 @@ AttentionModel::AttentionModel(std::shared_ptr<const Problem> problem_, const Ti
       round_O(rounding_of(precision.output)),
       keys{0, problem->shape.Nk},
       scale(problem->scale),
-      // Kernels flush what is below the normal numbers to 0.
+      // Kernels flush subnormal numbers to 0.
       exponential(rounds_P() ? +[](float x) { return x < -87.33654F ? 0 : std::exp(x); }
                              : +[](float x) { return std::exp(x); }),
       heads_written(problem->shape.B * problem->shape.H) {
@@ -106,7 +106,7 @@ AttentionModel::AttentionModel(std::shared_ptr<const Problem> problem_, const Ti
   if (!problem->mask.sink.empty())
     sink = [given = problem](const Head& head) { return given->mask.sink[std::size_t(head.h)]; };
   lse = [](float m, float l) { return m + std::log(l); };
-  // Stages whose lanes own rows skip the tiles that no query of theirs sees; of others it is not known.
+  // Stages whose lanes own rows skip tiles that are masked for all of their queries. For other stages this is unknown.
   if (lanes_own_rows() && problem->mask != Mask::none)
     goes_to = [seen = sees, shape = problem->shape, Br = tiling.Br](Index query) {
       return seen(std::min(shape.Nq, round_down(query, Br) + Br) - 1).to;

@@ -1,6 +1,6 @@
-// One attention, plain and right, whose every step can be made to deviate: what a wrong kernel would have given is what
-// this gives with one change. It computes in float, as the stages do, so that an exp that overflows there overflows
-// here. It knows no mistake: a chapter declares its own (mistakes.hpp).
+// A simple and correct attention in which every step can be changed. With one change it computes the output of a wrong
+// kernel. It computes in float, as the stages do, so that exp overflows in the same cases. Chapters declare their
+// mistakes (mistakes.hpp).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ inline constexpr float infinity = std::numeric_limits<float>::infinity();
 inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float log2_e = 1.44269504088896340736F, ln_2 = 0.693147180559945309417F;
 
-/// A float as it is stored somewhere.
+/// The rounding of a float to a storage format.
 using Rounding = float (*)(float);
 float unrounded(float x);
 float to_fp16(float x);
@@ -33,21 +33,21 @@ struct Format {
   Rounding rounded;
 };
 inline constexpr Format formats[] = {{"bf16", to_bf16}, {"fp16", to_fp16}};
-/// The format that has this unit roundoff: 2^-11 is fp16's, 2^-8 bf16's, 2^-4 e4m3's.
+/// The rounding to the format with this unit roundoff: 2^-11 for fp16, 2^-8 for bf16, 2^-4 for e4m3.
 Rounding rounding_of(double roundoff);
 
 Index round_down(Index value, Index step);
 Index round_up(Index value, Index step);
 
-/// A stage whose lanes own a row of Q each, 32 neighbours in a warp: chapter 4's and later ones.
+/// A stage in which each lane owns one row of Q and a warp has 32 adjacent rows, as in chapter 4 and later.
 struct LaneRows {
-  Index step = 0;           ///< so many keys of a tile enter m, l and O at once; 0: lanes own no rows
-  float slack = 0;          ///< m moves only if a score exceeds it by more (natural units)
-  bool last_first = false;  ///< the last keys come first
+  Index step = 0;           ///< the number of keys that enter m, l and O in one step; 0: lanes own no rows
+  float slack = 0;          ///< m changes only if a score exceeds it by more than this (natural units)
+  bool last_first = false;  ///< the keys are processed in descending order of steps
 };
 
-/// How a stage goes about it: tile sizes (0: untiled), how many warps split the keys of a tile in equal runs (0: none
-/// do), and how lanes go through their rows.
+/// The tiling of a stage: tile sizes (0: untiled), the number of warps that divide the keys of a tile evenly (0: none),
+/// and the steps of lanes through their rows.
 struct Tiling {
   Index Br = 0, Bc = 0, key_warps = 0;
   LaneRows lane_rows = {};
@@ -58,23 +58,23 @@ struct Range {
   bool contains(Index i) const { return from <= i && i < to; }
 };
 
-/// One head as it was read.
+/// The inputs of one head as the stage reads them.
 struct Head {
   Index b, h;
   std::vector<float> Q, K, V;  ///< (Nq, d), (Nk, d), (Nk, d)
 };
 
-/// One query on its way through the keys.
+/// The state of one query in the loop over the keys.
 struct Row {
   const Head* head;
   Index query;
   float m = -infinity, l = 0;
   std::vector<float> O = {};
-  // The step that it is at. S, P and weights have an element for each key.
-  Index number = 0;   ///< of the step
-  Index first = 0;    ///< key of the step
-  Index keys = 0;     ///< of the step, those that exist
-  bool last = false;  ///< step
+  // The current step. S, P and weights have one element per key.
+  Index number = 0;   ///< index of the step
+  Index first = 0;    ///< first key of the step
+  Index keys = 0;     ///< number of existing keys in the step
+  bool last = false;  ///< whether this is the last step
   std::vector<float> S = {}, P = {}, weights = {};
   float m_tile = 0;  ///< maximum of S
   float m_old = 0;
@@ -83,7 +83,7 @@ struct Row {
   float sum = 0;  ///< of P
 };
 
-/// A named point of the algorithm. What is done there, in the order in which it was added, may change the row.
+/// A named point of the algorithm. The functions added there run in order and may change the row.
 class Point {
  public:
   using Change = std::function<void(Row&)>;
@@ -96,59 +96,59 @@ class Point {
   std::vector<Change> changes_;
 };
 
-/// Which element of a tensor is taken for, or written to, (b, h, row, column). -1: none, it counts as 0.
+/// The element of a tensor that is read or written for (b, h, row, column). -1: none, which reads as 0.
 using Place = std::function<Index(const Tensor<float>&, Index b, Index h, Index row, Index column)>;
 
 class AttentionModel {
  public:
   AttentionModel(const Problem& problem, const Tiling& tiling, const Precision& precision);
-  /// Of given scores (1, 1, Nq, Nk), in blocks of Bc keys (0: all at once); there is no V then, and no O.
+  /// A model of given scores (1, 1, Nq, Nk), in blocks of Bc keys (0: all at once), without V and O.
   explicit AttentionModel(const Tensor<float>& S, Index Bc = 0);
 
   std::shared_ptr<const Problem> problem;
   std::shared_ptr<const Tensor<float>> given_S;
   Tiling tiling;
   Index step;                                                        ///< keys that enter m, l and O at once
-  std::map<std::string, std::string> words{{"{tile}", "K/V tile"}};  ///< what stands for them in a sentence
+  std::map<std::string, std::string> words{{"{tile}", "K/V tile"}};  ///< replacements for placeholders in a sentence
 
-  Rounding round_P, round_O;  ///< P before PV, and O as it is written
+  Rounding round_P, round_O;  ///< of P before the PV matmul, and of the stored O
 
-  // Which numbers enter.
+  // The inputs.
   Place Q, K, V, written;
-  std::function<void(std::vector<float>& rows, bool of_queries)> rotated;  ///< of Q or K, as they are read; or nothing
+  std::function<void(std::vector<float>& rows, bool of_queries)> rotated;  ///< RoPE of Q or K; empty: none
   std::function<Index(Index h)> kv_head;                                   ///< head of Q -> its head of K and V
-  Range keys;                                                              ///< that the stage loops over
-  std::function<Index(Index)> goes_to;  ///< query -> key up to whose tile its loop goes; empty: through all keys
-  std::function<Range(Index)> sees;     ///< query -> keys that the mask leaves it, from the first to the last
-  std::function<bool(Index query, Index key)> counts;  ///< which of them it does; empty: all
-  /// What becomes of a scaled score.
+  Range keys;                                                              ///< keys over which the stage loops
+  std::function<Index(Index)> goes_to;  ///< query -> end of its loop, rounded up to a tile; empty: all keys
+  std::function<Range(Index)> sees;     ///< query -> range from its first to its last unmasked key
+  std::function<bool(Index query, Index key)> counts;  ///< which keys of the range are unmasked; empty: all
+  /// The modification of a scaled score.
   std::function<float(const Head&, Index query, Index key, float score)> changed;
-  std::function<float(const Head&)> sink;  ///< a logit that l has beside the keys; empty: none
-  float padding_score = -infinity;         ///< of keys that fill up the last tile
+  std::function<float(const Head&)> sink;  ///< an additional logit (attention sink) in l; empty: none
+  float padding_score = -infinity;         ///< score of keys that pad the last tile
   float scale;
-  Range features;  ///< columns of Q and K that enter
+  Range features;  ///< columns of Q and K that enter the scores
   // The softmax.
   float first_m = -infinity;
-  bool safe_m = true;  ///< 0 is subtracted in place of a maximum of -inf
+  bool safe_m = true;  ///< 0 is subtracted instead of a maximum of -inf
   float (*exponential)(float);
-  int divisions = 1;          ///< how often O is divided by l, after the last tile
+  int divisions = 1;          ///< number of divisions of O by l after the last tile
   bool safe_division = true;  ///< a row with l = 0 gives 0
   std::function<float(float m, float l)> lse;
-  // What is written.
+  // The outputs.
   Range rows;
   Index heads_written;
-  std::function<float(const Head&, Index query, Index key)> kept;  ///< what P is multiplied with before PV; empty: 1
-  float unwritten = unwritten_value;                               ///< what the rest holds
+  std::function<float(const Head&, Index query, Index key)> kept;  ///< dropout factor of P before PV; empty: 1
+  float unwritten = unwritten_value;                               ///< value of elements that are not written
 
-  // The points, as a step reaches them.
+  // The points, in the order of a step.
   Point after_scores;
   Point after_maximum;        ///< m_tile, m and subtracted are set
-  Point after_probabilities;  ///< P is
-  Point after_factors;        ///< l_factor and O_factor are
-  Point after_sum;            ///< of P; l has not taken it yet
-  Point after_weights;        ///< P, rounded as PV takes it; untiled stages have divided it by l
+  Point after_probabilities;  ///< P is set
+  Point after_factors;        ///< l_factor and O_factor are set
+  Point after_sum;            ///< the sum of P is set, but not yet added to l
+  Point after_weights;        ///< P is rounded for the PV matmul; untiled stages have divided it by l
   Point after_step;
-  Point after_last;  ///< step, and the division by l
+  Point after_last;  ///< after the last step and the division by l
 
   bool causal() const { return problem->causal(); }
   bool unmasked() const { return problem->mask.kind == Mask::none; }
@@ -159,7 +159,7 @@ class AttentionModel {
   Index Nq() const { return problem->shape.Nq; }
   Index Nk() const { return problem->shape.Nk; }
   Index d() const { return problem->shape.d; }
-  /// Keys that a query sees by the right mask; any number is a query.
+  /// The number of unmasked keys of a query by the right mask; any integer is accepted as a query.
   Index visible(Index query) const { return visible_keys(query, Nq(), Nk(), causal()); }
   /// The last query of the Q tile of `query`.
   Index last_of_tile(Index query) const;
@@ -167,18 +167,18 @@ class AttentionModel {
   Index warp_of(Index j) const { return tiling.key_warps > 0 ? j / (tiling.Bc / tiling.key_warps) : 0; }
 
   Head read(Index b, Index h) const;
-  /// scale·Q_i·K_j of the features that enter; 0 where there is no such query or key.
+  /// scale·Q_i·K_j over `features`; 0 if the query or key does not exist.
   float score(const Head& head, Index query, Index key) const;
   /// Sets m, m_tile and subtracted for a step whose largest score is `largest`.
   void raise(Row& row, float largest) const;
   float safe(float m) const { return m == -infinity && safe_m ? 0 : m; }
   float divided(float value, float l) const { return l == 0 && safe_division ? 0 : value / l; }
-  /// A query through all its keys; `look` sees it after each step.
+  /// Processes all keys of a query; calls `look` after each step.
   Row attend(const Head& head, Index query, const std::function<void(const Row&)>& look = {}) const;
 
   Tensor<double> O() const { return attend_all().first; }
   Tensor<double> LSE() const { return attend_all().second; }
-  /// S and P (B, H, Nq, Nk) of an untiled stage. What is not visited stays unwritten.
+  /// S and P (B, H, Nq, Nk) of an untiled stage. Elements that are not visited stay unwritten.
   Tensor<double> S() const;
   Tensor<double> P() const;
   /// Multiply-adds of one pass.

@@ -13,8 +13,8 @@
 namespace workbook::judge {
 
 const std::vector<std::string>& call_graph_flags() {
-  // Optimised as the answer itself, as far as a source can find out: no branch is for this one alone. What else would
-  // tell (__builtin_constant_p, __builtin_object_size) no answer may name.
+  // __OPTIMIZE__ is defined as for the answer itself, so that no source can have a branch for this build alone. Answers
+  // may not use what else would reveal it (__builtin_constant_p, __builtin_object_size).
   static const std::vector<std::string> flags{"-O0",
                                               "-D__OPTIMIZE__=1",
                                               "-fno-inline",
@@ -37,15 +37,15 @@ std::string calls_of(const std::filesystem::path& object) {
 }
 
 void CallGraph::add(const std::string& text) {
-  // node: { title: "_Z1fv" label: "int f()\nfile.cu:5:28" }; what is called and defined elsewhere has a shape more.
+  // node: { title: "_Z1fv" label: "int f()\nfile.cu:5:28" }; a function that is defined elsewhere also has a shape.
   static const std::regex node(R"rx(node: \{ title: "([^"]*)" label: ".*\\n([^"\\]*):(\d+):\d+" \})rx");
   static const std::regex edge(R"rx(edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)".*)rx");
   std::istringstream lines(text);
   std::smatch found;
   for (std::string line; std::getline(lines, line);) {
     if (line.size() > 100000)
-      continue;  // a name without end; a function that is missed so has its exercise judged on the whole
-    // What one file alone knows has the file's name in front.
+      continue;  // a name without end; if its function is skipped, its exercise is judged on the whole chapter
+    // A function with internal linkage has its file's name as a prefix.
     const auto symbol = [](const std::string& name) { return name.substr(name.rfind(':') + 1); };
     if (line.starts_with("edge") && std::regex_match(line, found, edge))
       calls_[symbol(found[1])].insert(symbol(found[2]));
@@ -77,7 +77,7 @@ std::set<std::string> CallGraph::functions_of(const std::string& file, const boo
   for (const auto& [name, place] : places_) {
     if (!is_here(place)) continue;
     if (place.line == last) outer.insert(name);
-    const bool local = name.find("_ZZ") != std::string::npos;  // a lambda, or of a class within a function
+    const bool local = name.find("_ZZ") != std::string::npos;  // a lambda, or a member of a local class
     if (place.line > region.begin_line && place.line < region.end_line && !local) inner.insert(name);
   }
   return inner.empty() ? outer : inner;

@@ -1,6 +1,6 @@
-// Which function calls which or has another's address, without inlining: by the compiler's call graph (GCC's
-// -fcallgraph-info) and what the linker is told. Whether an answer calls the book's answer to another exercise, by
-// whatever names.
+// Which function calls another one or holds its address, before inlining. The sources are the compiler's call graph
+// (GCC's -fcallgraph-info) and the relocations of the object file. Shows whether an answer calls the book's answer to
+// another exercise, under any name.
 #pragma once
 
 #include <filesystem>
@@ -13,22 +13,23 @@
 
 namespace workbook::judge {
 
-/// The flags that a chapter is compiled with for its call graph. always_inline is taken from the book's functions.
+/// The compiler flags for a chapter's call graph. They remove always_inline from the book's functions.
 const std::vector<std::string>& call_graph_flags();
 
-/// What the compiler has written beside an object file (FILE.ci), and the references in that file, in the same form;
-/// empty where there is none.
+/// The call graph that the compiler has written beside an object file (FILE.ci), and the references in the object file
+/// in the same form. Empty where there is none.
 std::string calls_of(const std::filesystem::path& object);
 
 class CallGraph {
  public:
-  /// Adds calls_of an object.
+  /// Adds the text that calls_of() returns for an object.
   void add(const std::string& text);
   bool empty() const { return places_.empty(); }
   bool has(const std::string& function) const { return places_.contains(function); }
-  /// All that these functions call, and what that calls; "__indirect_call" among it where nobody knows what is called.
+  /// All functions that these functions call, directly or indirectly. Contains "__indirect_call" where the target of a
+  /// call is unknown.
   std::set<std::string> reached(const std::set<std::string>& from) const;
-  /// The functions that a region of this file holds, or that hold it.
+  /// The functions that a region of this file contains, or the function that contains the region.
   std::set<std::string> functions_of(const std::string& file, const book::Region& region) const;
 
  private:
@@ -40,8 +41,8 @@ class CallGraph {
   std::map<std::string, std::set<std::string>> calls_;  ///< by caller
 };
 
-/// The exercises of `open` whose answers call, other than the book's do, what holds another of them: on a graft they
-/// would call the book's answer. `book`, `own`: the whole chapter; `files`: the book's, name -> text.
+/// The exercises of `open` whose answers call a function of another exercise that the book's answer does not call. On a
+/// graft they would call the book's answer. `book`, `own`: the whole chapter; `files`: the book's files, name -> text.
 std::set<std::string> calls_of_others(const CallGraph& book, const CallGraph& own,
                                       const std::map<std::string, book::MarkedFile>& files,
                                       const std::set<std::string>& open);

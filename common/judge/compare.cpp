@@ -34,12 +34,12 @@ double error_of(float got, double expected) {
   return same ? 0 : std::numeric_limits<double>::infinity();
 }
 
-/// A NaN or negative bound allows nothing.
+/// With a NaN or negative bound, every error exceeds it.
 bool is_off(double error, double bound) {
   return error > 0 && !(error <= bound);
 }
 
-/// "head 1", "row 64", or "3" for a compact list; axes without a name are left out.
+/// "head 1", "row 64", or "3" for a compact list; axes without a name are omitted.
 std::string place(const Layout& layout, const Index& index, bool names) {
   std::string text;
   for (std::size_t axis = 0; axis < 4; ++axis) {
@@ -70,7 +70,7 @@ std::string expected_and_got(double expected, float got) {
     const double larger = std::max(std::abs(expected), std::abs(double(got)));
     digits = std::clamp(int(std::floor(std::log10(larger)) - std::floor(std::log10(error))) + 3, 5, 12);
   }
-  const auto text = [](double value, int width) {  // the sign of a NaN says nothing
+  const auto text = [](double value, int width) {  // the sign of a NaN has no meaning
     return std::isnan(value) ? std::string(" NaN") : fmt::format("{: .{}g}", value, width);
   };
   return fmt::format("expected {}, got {}", text(expected, digits), text(got, std::min(digits, 9)));
@@ -81,7 +81,7 @@ std::string small(double value) {
   return fmt::format("{:.2g}", value);
 }
 
-/// The shortest pattern that repeats within [first, last], as a lane's or a fragment's share does.
+/// The shortest pattern that repeats within [first, last]. The elements of one lane or fragment form such a pattern.
 void find_repetition(AxisFinding& found, const std::vector<bool>& touched) {
   for (std::int64_t period = 2; period <= 64 && found.last - found.first >= 2 * period; period *= 2) {
     std::int64_t low = period, high = -1;
@@ -103,7 +103,7 @@ AxisFinding find_along(const std::string& axis, const std::vector<bool>& touched
   return found;
 }
 
-/// " (the last Q tile)", for rows that fall together with tiles; otherwise empty.
+/// " (the last Q tile)" for rows that coincide with tiles; otherwise empty.
 std::string tiles_of(const Layout& layout, const AxisFinding& rows) {
   const std::int64_t tile_rows = layout.Br > 0 ? layout.Br : layout.Bc;
   if (tile_rows <= 0 || rows.size <= tile_rows) return "";
@@ -117,7 +117,7 @@ std::string tiles_of(const Layout& layout, const AxisFinding& rows) {
   return "";
 }
 
-/// What the elements that are off have in common.
+/// What the wrong elements have in common.
 class Pattern {
  public:
   explicit Pattern(const std::array<std::int64_t, 4>& sizes) {
@@ -132,7 +132,7 @@ class Pattern {
     zero_ += got == 0;
   }
 
-  /// As data: of `elements` elements, those of the tensor `name`.
+  /// The pattern as data, for the tensor `name` with `elements` elements.
   TensorFinding finding(const Layout& layout, const std::string& name, std::int64_t elements) const {
     TensorFinding finding;
     finding.tensor = name;
@@ -149,18 +149,20 @@ class Pattern {
     return finding;
   }
 
-  /// For the lines below the worst: "every element; all got NaN…".
+  /// For the lines below the worst element: "every element; all got NaN…".
   std::vector<std::string> lines(const Layout& layout, std::int64_t elements) const {
     std::vector<std::string> lines;
-    std::string where = all_places(layout, elements);
+    std::string where = pattern_text(layout, elements);
     if (elements > 1 && off_ == elements) where = "every element";
     if (!where.empty()) lines.push_back(where);
     const auto say = [&](std::int64_t count, const char* what) {
       if (count > 0)
         lines.push_back(count == off_ ? std::string("all ") + what : fmt::format("{} of them {}", count, what));
     };
-    say(unwritten_, "still hold the NaN that outputs start with: never written, or only added to");
-    say(nan_, "got NaN, and it was computed: −∞ − (−∞), 0 · ∞, ∞ / ∞, 0 / 0, or a NaN that was read");
+    say(unwritten_,
+        "still hold the NaN that outputs are initialised with: your code never writes them, or only accumulates into "
+        "them");
+    say(nan_, "got NaN from a computation: −∞ − (−∞), 0 · ∞, ∞ / ∞, 0 / 0, or a NaN that was read");
     say(infinite_, "got an infinity");
     if (off_ > 1 && zero_ == off_) lines.push_back("all got 0");
     return lines;
@@ -168,8 +170,8 @@ class Pattern {
 
  private:
   /// "only head 1", "every row from 64 on (Q tile 1 on)", "all of them in head 1, rows 192 to 199 (the last Q tile)".
-  std::string all_places(const Layout& layout, std::int64_t elements) const {
-    std::vector<std::string> places;
+  std::string pattern_text(const Layout& layout, std::int64_t elements) const {
+    std::vector<std::string> ranges;
     std::string alone;
     for (const AxisFinding& found : finding(layout, "", elements).where) {
       if (found.everywhere()) continue;
@@ -177,26 +179,26 @@ class Pattern {
       const std::string tiles = rows ? tiles_of(layout, found) : "";
       const bool last_tile = tiles.starts_with(" (the last");
       if (found.first == found.last) {
-        places.push_back(fmt::format("{} {}{}", found.axis, found.first, tiles));
-        alone = "only " + places.back();
+        ranges.push_back(fmt::format("{} {}{}", found.axis, found.first, tiles));
+        alone = "only " + ranges.back();
       } else if (found.period > 0) {
-        places.push_back(found.repetition(layout.rows_per_warp));
+        ranges.push_back(found.repetition(layout.rows_per_warp));
       } else if (found.tail() && !last_tile) {
-        places.push_back(fmt::format("{} from {} on{}", found.plural(), found.first, tiles));
+        ranges.push_back(fmt::format("{} from {} on{}", found.plural(), found.first, tiles));
         alone = fmt::format("every {} from {} on{}", found.axis, found.first, tiles);
       } else {
-        places.push_back(fmt::format("{} {} to {}{}", found.plural(), found.first, found.last, tiles));
+        ranges.push_back(fmt::format("{} {} to {}{}", found.plural(), found.first, found.last, tiles));
       }
     }
-    if (places.empty()) return "";
-    return places.size() == 1 && !alone.empty() ? alone : fmt::format("all of them in {}", fmt::join(places, ", "));
+    if (ranges.empty()) return "";
+    return ranges.size() == 1 && !alone.empty() ? alone : fmt::format("all of them in {}", fmt::join(ranges, ", "));
   }
 
   std::array<std::vector<bool>, 4> touched_;
   std::int64_t off_ = 0, nan_ = 0, unwritten_ = 0, infinite_ = 0, zero_ = 0;
 };
 
-/// The parts of a layout, or the tensor as one, with what is off in each.
+/// The parts of a layout, or the whole tensor as one part, with the wrong elements of each.
 class Parts {
  public:
   Parts(const Layout& layout, const std::array<std::int64_t, 4>& sizes)
@@ -213,7 +215,7 @@ class Parts {
       const std::int64_t end = part + 1 < parts_.size() ? parts_[part + 1].first_column : sizes[3];
       findings.push_back(patterns_[part].finding(layout, parts_[part].name,
                                                  sizes[0] * sizes[1] * sizes[2] * (end - parts_[part].first_column)));
-      // Where a part begins says nothing of what is wrong in it.
+      // The column at which a part begins says nothing about the errors in it.
       if (parts_.size() > 1)
         std::erase_if(findings.back().where, [&](const AxisFinding& axis) { return axis.axis == layout.axes[3]; });
     }
@@ -225,9 +227,9 @@ class Parts {
   std::vector<Pattern> patterns_;
 };
 
-/// Whether what is off is what is expected but for a factor: one for all columns c of a row that have the same
-/// c % period / run, of which there are four or more. The factor has to explain nearly all of the difference: where
-/// that is hardly more than what rounding may do, any factor near 1 would fit.
+/// Whether the wrong elements equal the expected ones times a factor. All columns c of a row with the same c % period /
+/// run share one factor; there must be at least four of them. The factor has to explain nearly all of the difference.
+/// If the difference is close to the rounding error, any factor near 1 would fit.
 bool are_scaled(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds, std::int64_t period,
                 std::int64_t run) {
   const std::int64_t columns = got.sizes[3];
@@ -238,14 +240,14 @@ bool are_scaled(const Tensor<float>& got, const Tensor<double>& expected, const 
       std::vector<std::size_t> together;
       for (std::int64_t c = first; c < columns; c += period)
         for (std::int64_t i = c; i < c + run; ++i) together.push_back(std::size_t(row + i));
-      double product = 0, square = 0;
+      double dot = 0, square = 0;
       bool off = false;
       for (const std::size_t i : together) {
         off = off || is_off(error_of(got.values[i], expected.values[i]), bounds.element.values[i]);
-        product += double(got.values[i]) * expected.values[i], square += expected.values[i] * expected.values[i];
+        dot += double(got.values[i]) * expected.values[i], square += expected.values[i] * expected.values[i];
       }
       if (!off) continue;
-      const double factor = product / square;
+      const double factor = dot / square;
       if (!std::isfinite(factor) || std::abs(factor) < 1e-3) return false;
       double difference = 0, left = 0;
       for (const std::size_t i : together) {
@@ -299,10 +301,10 @@ Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, con
   std::int64_t finite = 0;
   for (std::size_t i = 0; i < got.values.size(); ++i) {
     const double error = error_of(got.values[i], expected.values[i]), bound = bounds.element.values[i];
-    // Of two errors that are infinitely larger than their bounds, the first is the worst.
+    // If two errors are infinitely larger than their bounds, the first is the worst.
     const double share = error == 0 ? 0 : bound > 0 ? error / bound : std::numeric_limits<double>::infinity();
     if (share > worst_share) worst_share = share, worst = i, result.max_error = error, result.bound = bound;
-    // An element that equals what is expected counts with an error of 0, an infinity too.
+    // An element that equals the expected value has an error of 0, even if both are infinite.
     if (std::isfinite(error)) squares += error * error, ++finite;
     if (!is_off(error, bound)) continue;
     ++result.off;
@@ -329,12 +331,12 @@ Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, con
   const std::string worst_place = place(layout, at, true), worst_tile = tile_of(layout, at[2]);
   std::string& text = result.text;
   if (result.off == 0) {
-    text = fmt::format(
-        "  every element{} is within its own bound, but together they are off: rms error {}, allowed {}{}\n", of_tensor,
-        small(result.rms_error), small(result.rms_bound), origin);
+    text = fmt::format("  every element{} is within its own bound, but the rms error is too large: {}, allowed {}{}\n",
+                       of_tensor, small(result.rms_error), small(result.rms_bound), origin);
     text +=
-        "    one such error may be chance, all together are not: perhaps a step is rounded too coarsely or too early\n";
-    text += fmt::format("  nearest to its bound: {}{}\n    {}, allowed difference {}", worst_place, worst_tile,
+        "    one such error may be a coincidence, this many are not: your code may round a step too coarsely or too "
+        "early\n";
+    text += fmt::format("  closest to its bound: {}{}\n    {}, allowed difference {}", worst_place, worst_tile,
                         expected_and_got(expected.values[worst], got.values[worst]), small(result.bound));
     return result;
   }

@@ -1,4 +1,4 @@
-// Comparing what a stage gave with the oracle, and saying precisely where and by how much it is off.
+// Compares the output of a stage with the oracle and reports where it is wrong and by how much.
 #pragma once
 
 #include <bit>
@@ -7,19 +7,19 @@
 #include <vector>
 
 #include "common/attention/tolerance.hpp"
-#include "common/judge/trial.hpp"
+#include "common/judge/observation.hpp"
 
 namespace workbook::judge {
 
-/// What the four axes of a tensor are called in a message, and how rows fall into tiles and warps.
+/// The names of a tensor's four axes in a message, and how its rows are divided into tiles and warps.
 struct Layout {
   std::string tensor;                                        ///< "O", "lse", "S"
-  std::string axes[4] = {"batch", "head", "row", "column"};  ///< an empty name leaves the axis out of messages
-  /// 0: not tiled. Br divides axis 2 into Q tiles; without Br, Bc divides it into K/V tiles (dK, dV). Each tile's rows
-  /// are dealt to the warps in runs of rows_per_warp.
+  std::string axes[4] = {"batch", "head", "row", "column"};  ///< an axis with an empty name is omitted from messages
+  /// 0: not tiled. Br divides axis 2 into Q tiles; without Br, Bc divides it into K/V tiles (dK, dV). Each warp of a
+  /// tile has rows_per_warp consecutive rows.
   std::int64_t Br = 0, Bc = 0, rows_per_warp = 0;
-  /// What the columns hold where a tensor is several put side by side, such as m and l: each begins at a column and
-  /// ends where the next begins. Empty: one tensor.
+  /// The parts of a tensor that holds several tensors side by side, such as m and l. Each part ends at the first column
+  /// of the next one. Empty: a single tensor.
   struct Part {
     std::string name;
     std::int64_t first_column = 0;
@@ -27,25 +27,26 @@ struct Layout {
   std::vector<Part> parts = {};
 };
 
-/// The NaN that outputs hold before a call, all bits set, or that with its codes widened to floats; computing gives
-/// another one.
+/// The NaN with which outputs are initialised before a call: all bits set, or the same in 16-bit codes widened to
+/// floats. Computations produce a different NaN.
 bool is_unwritten(double value);
 inline constexpr float unwritten_value = std::bit_cast<float>(0xffffffffu);
 
 struct Comparison {
   bool close = true;
-  std::int64_t elements = 0, off = 0;  ///< how many there are, how many exceed their bound
-  /// Error and bound of the element that uses most of its bound; an infinite error for NaN or a wrong infinity.
+  std::int64_t elements = 0, off = 0;  ///< the number of elements, and of those that exceed their bound
+  /// Error and bound of the element with the largest ratio of the two. The error is infinite for NaN or a wrong
+  /// infinity.
   double max_error = 0, bound = 0;
-  double rms_error = 0, rms_bound = 0;  ///< NaN and wrong infinities left out
-  /// Empty if close. Else counts, worst, where they lie, first five, bound's origin: the lines after the header in
-  /// style.md, indented by two spaces and more, without a line end after the last.
+  double rms_error = 0, rms_bound = 0;  ///< without NaN and wrong infinities
+  /// Empty if close. Otherwise the counts, the worst element, the pattern, the first five elements and the origin of
+  /// the bound. Lines are indented by at least two spaces; no newline follows the last one.
   std::string text;
-  std::vector<TensorFinding> findings;  ///< one, or one for each part of the layout
+  std::vector<TensorFinding> findings;  ///< one, or one per part of the layout
 };
 
-/// An element is off if |got - expected| exceeds its bound, if got is NaN where expected is not, or if an infinity is
-/// expected and not given. Sizes must agree (std::logic_error).
+/// An element is wrong ("off") if |got - expected| exceeds its bound, if got is NaN where expected is not, or if got
+/// lacks an expected infinity. Sizes must agree (std::logic_error).
 Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                    const Layout& layout);
 

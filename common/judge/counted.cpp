@@ -16,7 +16,7 @@ namespace {
 using book::Chapter;
 using Counters = std::map<std::string, double>;
 
-constexpr std::int64_t kLength = 256, kHeadDim = 64;  // several tiles, and done within a second
+constexpr std::int64_t kLength = 256, kHeadDim = 64;  // several tiles, and it takes less than a second
 constexpr std::uint64_t kSeed = 1;
 
 constexpr std::pair<const char*, const char*> kShown[] = {
@@ -26,21 +26,21 @@ constexpr std::pair<const char*, const char*> kShown[] = {
     {"global.bulk_load_bytes", "bytes loaded by TMA"},
     {"global.bulk_store_bytes", "bytes stored by TMA"},
     {"global.bulk_reduce_bytes", "bytes added by TMA"},
-    {"global.load_requests", "requests of loads from device memory"},
-    {"global.store_requests", "requests of stores to device memory"},
+    {"global.load_requests", "load requests to device memory"},
+    {"global.store_requests", "store requests to device memory"},
     {"global.load_sectors", "32-byte sectors read from device memory"},
     {"global.store_sectors", "32-byte sectors written to device memory"},
     {"shared.load_instructions", "loads from shared memory"},
     {"shared.store_instructions", "stores to shared memory"},
-    {"shared.matrix_loads", "LDSM: matrices loaded from shared memory"},
+    {"shared.matrix_loads", "LDSM: matrix fragments loaded from shared memory"},
     {"shared.load_wavefronts", "wavefronts of shared loads"},
     {"shared.store_wavefronts", "wavefronts of shared stores"},
-    {"tensor_instructions", "instructions on tensor cores"},
-    {"wgmma_instructions", "wgmma, counted once a warp"},
-    {"block_barriers", "barriers of a block"},
-    {"mbarrier_waits", "waits at barriers in shared memory"},
-    {"named_barriers", "barriers of some warps of a block"},
-    {"warp_barriers", "barriers of a warp"},
+    {"tensor_instructions", "tensor-core instructions"},
+    {"wgmma_instructions", "wgmma instructions, counted once per warp"},
+    {"block_barriers", "block-wide barriers (__syncthreads)"},
+    {"mbarrier_waits", "mbarrier waits"},
+    {"named_barriers", "named barriers"},
+    {"warp_barriers", "warp barriers (__syncwarp)"},
     {"shuffles", "shuffles"},
 };
 
@@ -56,7 +56,7 @@ Counters count_pass(const Chapter& chapter, const std::string& pass, worker::Wor
   return worker::backward("backward", given, element, {}, send).reply.counters;
 }
 
-/// Over all of its passes.
+/// The sum over all passes of the chapter.
 Counters count_stage(const Chapter& chapter, const worker::WorkerBuilt& built) {
   worker::Worker worker(built.executable);
   Counters sums;
@@ -80,7 +80,7 @@ Counted count_beside_solution(const Workspace& workspace, const Chapter& chapter
   const std::string book = solution.name;
   std::map<std::string, worker::WorkerJob> jobs{{yours, plan.jobs.at(yours)}};
   jobs.try_emplace(book, std::move(solution));
-  plan.jobs = std::move(jobs);  // not the whole chapter, nor the one before
+  plan.jobs = std::move(jobs);  // neither the whole chapter nor the previous one
   worker::build_targets(workspace.toolchain, worker_targets(workspace, chapter));
   const Built built = build_plans(workspace, {plan});
   if (!built.at(yours).ok || !built.at(book).ok) return {};

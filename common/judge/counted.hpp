@@ -1,4 +1,4 @@
-// Two builds of a chapter on one small problem, in what the simulator counts.
+// Compares the simulator's counters of two builds of a chapter on one small problem.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ struct CountedDifference {
 };
 
 struct Counted {
-  std::string problem;  ///< "N=256, d=64, one head"; empty: nothing could be counted, or nothing is to be
+  std::string problem;  ///< "N=256, d=64, one head"; empty: nothing was counted
   std::vector<CountedDifference> differences;
 };
 
-/// The solution with the tree's region of this exercise, beside the solution. Nothing in a chapter without kernels,
-/// where the simulator does not count, or where the region does not compile or does not run.
+/// Compares the solution that contains the tree's region of this exercise with the solution itself. Empty for a chapter
+/// without kernels, where the simulator does not count, or if the region does not compile or run.
 Counted count_beside_solution(const Workspace& workspace, const book::Chapter& chapter, const std::string& exercise);
 
 }  // namespace workbook::judge

@@ -7,7 +7,7 @@
 namespace workbook::judge {
 namespace {
 
-constexpr int kLanes = 32;  // of a warp
+constexpr int kLanes = 32;  // per warp
 
 void add_kernels(const book::Chapter& chapter, const worker::StageDescription& stage,
                  std::vector<DefaultKernel>& kernels) {

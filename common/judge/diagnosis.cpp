@@ -12,19 +12,19 @@
 namespace workbook::judge {
 namespace {
 
-// An output agrees with a mistake if two things hold.
+// An output agrees with a mistake if two conditions hold.
 //
-// 1. On every element the two differ by at most `element_slack` times what is allowed there. The bounds are made for
-//    the right answer. A mistake can make larger numbers on its way (scores without their scale, sums without their
-//    division), and their rounding errors grow with them: so what is allowed also grows with the mistake's own numbers
-//    in that row, at the relative precision that the bounds stand for.
-// 2. Taken together (root mean square), the output is ten times closer to the mistake than the mistake is to the right
-//    answer. This keeps apart what the first cannot: mistakes that are themselves hardly larger than the bounds, such
-//    as a P that is rounded too early, and outputs that are merely a little wrong.
+// 1. On every element the two differ by at most `element_slack` times what is allowed there. The bounds are computed
+// for the right answer. A mistake can produce larger intermediate values (unscaled scores, sums that are not divided),
+// with larger rounding errors. So the tolerance also grows with the mistake's own values in that row, at the relative
+// precision of the bounds.
+// 2. In the root mean square, the output is ten times closer to the mistake than the mistake is to the right answer.
+// This separates two cases that the first condition cannot: mistakes that hardly exceed the bounds, such as a P that is
+// rounded too early, and outputs that are only slightly wrong.
 constexpr double element_slack = 8;
 constexpr double closer_by = 10;
 
-/// Multiply-adds that one diagnosis may take: about a second.
+/// The limit of multiply-adds for one diagnosis: about one second.
 constexpr double cost_limit = 0x1p32;
 
 bool same_kind(double a, double b) {
@@ -32,7 +32,7 @@ bool same_kind(double a, double b) {
   return std::isnan(a) ? std::isnan(b) && is_unwritten(a) == is_unwritten(b) : a == b;
 }
 
-/// Two outputs compared: where NaN and infinities lie, and how far apart the finite numbers are.
+/// Comparison of two outputs: whether NaN and infinities coincide, and the difference of the finite values.
 struct Distance {
   bool same_kinds = true;
   double largest = 0, rms = 0;
@@ -46,7 +46,7 @@ Distance distance(const Tensor<A>& a, const Tensor<B>& b) {
   for (std::size_t i = 0; i < a.values.size(); ++i) {
     const auto x = double(a.values[i]), y = double(b.values[i]);
     if (!same_kind(x, y)) result.same_kinds = false;
-    // The same infinity, or NaN, counts with a difference of 0, as the bounds on the mean have it.
+    // Equal infinities, or two NaN, count as a difference of 0, as in the bound on the mean.
     compared += same_kind(x, y);
     if (!std::isfinite(x) || !std::isfinite(y)) continue;
     result.largest = std::max(result.largest, std::abs(x - y));
@@ -68,7 +68,7 @@ bool within(const Tensor<T>& output, const Tensor<double>& expected, const Bound
   return true;
 }
 
-/// The relative precision that the bounds stand for: their size over the size of what is expected.
+/// The relative precision of the bounds: their magnitude divided by that of the expected values.
 double relative_precision(const Tensor<double>& expected, const Bounds& bounds) {
   double allowed = 0, size = 0;
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
@@ -76,11 +76,11 @@ double relative_precision(const Tensor<double>& expected, const Bounds& bounds) 
     allowed += bounds.element.values[i] * bounds.element.values[i];
     size += expected.values[i] * expected.values[i];
   }
-  constexpr double float_precision = 1e-6;  // where nothing but zeros is expected
+  constexpr double float_precision = 1e-6;  // where only zeros are expected
   return size > 0 ? std::clamp(std::sqrt(allowed / size), float_precision, 1e-2) : float_precision;
 }
 
-/// The first condition: every element of `got` near the mistake's. A row is the last axis.
+/// The first condition: every element of `got` is close to the mistake's. A row is the last axis.
 bool agrees(const Tensor<float>& got, const Tensor<double>& mistake, const Bounds& bounds, double precision) {
   const auto row_size = std::size_t(got.sizes[3]);
   for (std::size_t row = 0; row < got.values.size(); row += row_size) {
@@ -98,15 +98,15 @@ bool agrees(const Tensor<float>& got, const Tensor<double>& mistake, const Bound
   return true;
 }
 
-/// A mistake that agrees, and how well.
+/// A mistake that agrees with the output, and how well it agrees.
 struct Match {
   const Mistake* mistake;
-  double largest, rms;  ///< its difference from what was got
-  double separation;    ///< its difference from what is expected (rms)
-  bool in_numbers;      ///< an element that is no NaN is off, and agrees
+  double largest, rms;  ///< its difference from the output
+  double separation;    ///< its difference from the expected values (rms)
+  bool in_numbers;      ///< a wrong element that is not NaN agrees
 };
 
-/// There is nothing but NaN that was computed: any mistake on the way to NaN looks so.
+/// Whether every value is a computed NaN. Many different mistakes produce such an output.
 bool nothing_but_nan(const Tensor<float>& got) {
   return std::ranges::all_of(got.values, [](float value) { return std::isnan(value) && !is_unwritten(value); });
 }
@@ -116,7 +116,7 @@ std::optional<Match> match(const Mistake& mistake, const Tensor<float>& got, con
   const Tensor<double> output = mistake.output();
   if (output.sizes != got.sizes) throw std::logic_error("the mistake " + mistake.id + " has the wrong sizes");
   if (!agrees(got, output, bounds, precision)) return {};
-  // What hardly differs from the right answer is not the cause of a wrong one.
+  // A mistake that hardly differs from the right answer is not the cause of a wrong one.
   if (within(output, expected, bounds, 0.5)) return {};
   const Distance from_got = distance(got, output), from_expected = distance(output, expected);
   if (from_expected.same_kinds && closer_by * from_got.rms > from_expected.rms) return {};
@@ -128,7 +128,7 @@ std::optional<Match> match(const Mistake& mistake, const Tensor<float>& got, con
   return Match{&mistake, from_got.largest, from_got.rms, from_expected.rms, in_numbers};
 }
 
-/// The mistakes that agree, those that do so about equally well: they give the same numbers here.
+/// The mistakes that agree best. Several agree about equally well if they give the same values for this input.
 std::vector<Match> matches_of(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                               const std::vector<Mistake>& mistakes) {
   if (got.sizes != expected.sizes || got.sizes != bounds.element.sizes)
@@ -149,7 +149,7 @@ std::vector<Match> matches_of(const Tensor<float>& got, const Tensor<double>& ex
   return matches;
 }
 
-/// Of mistakes that agree the first in the table speaks, and the others follow.
+/// The first of the matching mistakes in the table provides the sentence; the others are appended.
 std::optional<Diagnosis> diagnosis_of(const std::vector<Match>& matches) {
   if (matches.empty()) return {};
   const Match& first = matches.front();
@@ -161,14 +161,16 @@ std::optional<Diagnosis> diagnosis_of(const std::vector<Match>& matches) {
     if (result.also.size() <= 2) result.sentence += ", or " + each.mistake->sentence;
   }
   if (result.also.size() > 2)
-    result.sentence += fmt::format(", or one of {} others that would give the same here", result.also.size() - 2);
+    result.sentence +=
+        fmt::format(", or one of {} other mistakes that give the same values here", result.also.size() - 2);
   return result;
 }
 
-/// Whether a tensor is what the mistake of this id makes of it: right, if it is none there.
+/// Whether a tensor is consistent with the mistake of this id: it has the mistake's values, or is right if the mistake
+/// does not affect it.
 bool is_consistent(const Answered& other, const std::string& id, bool right_is_enough) {
   const auto is_nan = [](float value) { return std::isnan(value); };
-  if (std::ranges::all_of(other.got->values, is_nan)) return true;  // which is no evidence
+  if (std::ranges::all_of(other.got->values, is_nan)) return true;  // NaN alone is no evidence
   bool any = false;
   for (const Mistake& mistake : *other.mistakes) {
     if (mistake.id != id) continue;
@@ -188,7 +190,7 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
 }
 
 std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
-  // Those mistakes alone that the other tensors show as well: what does not give every number is not the cause.
+  // Only mistakes that are consistent with the other tensors too: the cause has to explain every value.
   const auto of = [&](const Answered& each) {
     std::vector<Match> matches = matches_of(*each.got, *each.expected, *each.bounds, *each.mistakes);
     for (const bool right_is_enough : {true, false}) {
@@ -204,8 +206,8 @@ std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
   std::vector<const Answered*> wrong;
   for (const Answered& each : answer)
     if (!each.right) wrong.push_back(&each);
-  // The first that holds numbers decides: a later one that agrees with a mistake which this one does not show agrees by
-  // chance.
+  // The first tensor with numbers decides. If only a later tensor agrees with some mistake, the agreement is a
+  // coincidence.
   for (const Answered* each : wrong)
     if (!nothing_but_nan(*each->got)) return of(*each);
   if (wrong.size() != 1 || answer.size() == 1 || !nothing_but_nan(*wrong[0]->got)) return {};

@@ -11,7 +11,7 @@ namespace {
 
 using Index = std::int64_t;
 
-/// A tensor cut into runs of `width` neighbours in a row; runs are numbered through all heads.
+/// A tensor divided into runs of `width` adjacent elements of a row. Run indices count through all heads.
 struct Runs {
   const Tensor<float>& got;
   const Tensor<double>& expected;
@@ -20,7 +20,7 @@ struct Runs {
 
   Index in_a_row() const { return got.sizes[3] / width; }
   Index count() const { return Index(got.values.size()) / width; }
-  /// Whether what was got at run `at` is what is expected at run `of`.
+  /// Whether the values at run `at` equal the expected values of run `of`.
   bool holds(Index at, Index of) const {
     for (Index i = 0; i < width; ++i) {
       const auto to = std::size_t(at * width + i), from = std::size_t(of * width + i);
@@ -28,12 +28,12 @@ struct Runs {
     }
     return true;
   }
-  /// Whether numbers say where they belong: not all of them are 0.
-  bool tells(Index at) const {
+  /// Whether the values can identify their run: at least one is not 0.
+  bool is_distinct(Index at) const {
     return std::any_of(&got.values[std::size_t(at * width)], &got.values[std::size_t(at * width)] + width,
                        [](float x) { return std::isfinite(x) && std::abs(x) > 1e-3F; });
   }
-  /// The only run where this one belongs; -1: none, -2: several.
+  /// The only run whose expected values this run holds; -1: none, -2: several.
   Index home_of(Index at) const {
     Index home = -1;
     for (Index other = 0; other < count(); ++other) {
@@ -49,23 +49,23 @@ struct Moved {
   Index to, from;  ///< runs
 };
 
-constexpr std::size_t kMostAsked = 128;  ///< runs that are looked for: each is compared with all others
+constexpr std::size_t kMostChecked = 128;  ///< runs that are checked: each is compared with all others
 
 std::vector<Moved> moved(const Runs& runs) {
   std::vector<Index> off;
   for (Index at = 0; at < runs.count(); ++at)
     if (!runs.holds(at, at)) off.push_back(at);
-  const std::size_t asked = std::min(off.size(), kMostAsked);
+  const std::size_t checked = std::min(off.size(), kMostChecked);
   std::vector<Moved> found;
   std::size_t strange = 0;
-  for (std::size_t i = 0; i < asked; ++i) {
-    const Index at = off[i * off.size() / asked];
-    const Index home = runs.tells(at) ? runs.home_of(at) : -2;
+  for (std::size_t i = 0; i < checked; ++i) {
+    const Index at = off[i * off.size() / checked];
+    const Index home = runs.is_distinct(at) ? runs.home_of(at) : -2;
     if (home >= 0) found.push_back({at, home});
     strange += home == -1;
-    if (2 * strange > asked) return {};
+    if (2 * strange > checked) return {};
   }
-  return found.size() >= 4 && 2 * found.size() >= asked ? found : std::vector<Moved>();
+  return found.size() >= 4 && 2 * found.size() >= checked ? found : std::vector<Moved>();
 }
 
 std::string text_of(const Runs& runs, const std::vector<Moved>& all, const Layout& layout) {
@@ -77,7 +77,7 @@ std::string text_of(const Runs& runs, const std::vector<Moved>& all, const Layou
   };
   const bool heads = any_differ(head_of), row = any_differ(row_of),
              columns = any_differ([=](Index run) { return run % in_a_row; });
-  const auto place = [&](Index run) {
+  const auto position = [&](Index run) {
     std::string text = heads ? fmt::format("head {}", head_of(run)) : "";
     if (row) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", layout.axes[2], row_of(run));
     const Index first = run % in_a_row * runs.width;
@@ -85,18 +85,18 @@ std::string text_of(const Runs& runs, const std::vector<Moved>& all, const Layou
       text += fmt::format("{}{}s {} to {}", text.empty() ? "" : ", ", layout.axes[3], first, first + runs.width - 1);
     return text;
   };
-  std::vector<std::string> said;
+  std::vector<std::string> texts;
   for (const Moved& each : all) {
-    const std::string to = place(each.to), from = place(each.from);
+    const std::string to = position(each.to), from = position(each.from);
     const std::string verb = row || heads || !columns ? "holds" : "hold";
-    std::string text = said.empty() ? fmt::format("{} {} what belongs in {}", to, verb, from)
-                                    : fmt::format("{} what belongs in {}", to, from);
-    if (to == from || std::ranges::count(said, text) > 0) continue;
-    if (!said.empty() && said.front().starts_with(to + " ")) continue;
-    said.push_back(text);
-    if (said.size() == 2) break;
+    std::string text = texts.empty() ? fmt::format("{} {} what belongs in {}", to, verb, from)
+                                     : fmt::format("{} what belongs in {}", to, from);
+    if (to == from || std::ranges::count(texts, text) > 0) continue;
+    if (!texts.empty() && texts.front().starts_with(to + " ")) continue;
+    texts.push_back(text);
+    if (texts.size() == 2) break;
   }
-  return fmt::format("{}", fmt::join(said, ", "));
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 }  // namespace

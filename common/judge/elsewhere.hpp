@@ -1,4 +1,4 @@
-// Numbers that are right, but stand in another place than their own.
+// Values that are right but stored at a wrong position.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace workbook::judge {
 
-/// "row 16 holds what belongs in row 0, row 17 what belongs in row 1": of what is off, half and more is what is
-/// expected in one other place, and in no third one. Of many that are off some are asked. Empty where that is not so.
+/// "row 16 holds what belongs in row 0, row 17 what belongs in row 1": at least half of the wrong elements hold the
+/// expected values of exactly one other position. If many elements are wrong, a sample is checked. Empty if the values
+/// are not those of another position.
 std::string belongs_elsewhere(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                               const Layout& layout);
 

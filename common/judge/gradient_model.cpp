@@ -83,7 +83,7 @@ Tensor<double> GradientModel::compute() const {
 
 namespace {
 
-/// A head of a tensor, (rows, columns), with each element taken from where `places` says.
+/// A head of a tensor, (rows, columns), with each element read from the position that `places` returns.
 template <class T>
 std::vector<T> head_of(const Tensor<T>& tensor, Index head, const GradientModel::Places& places) {
   const Index rows = tensor.sizes[2], columns = tensor.sizes[3];
@@ -162,7 +162,7 @@ void GradientModel::add_head(Index head, Tensor<double>& result) const {
   if (taken.to < 0) return;
   const Weights weights = weights_of(taken);
   const std::vector<float>& own = left_is_P ? weights.P : weights.dS;
-  // dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO; the left factor for the first and for the second half of the
+  // dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO; the left operand for the first and for the second half of the
   // columns.
   const auto left_of = [&](int half) {
     if (!in_left) return own;

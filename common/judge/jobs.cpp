@@ -43,14 +43,14 @@ bool has_same_text(const fs::path& own, const fs::path& books) {
   return fs::exists(own) && fs::exists(books) && book::read_file(own) == book::read_file(books);
 }
 
-/// Whether a file of the tree, or a header that it includes, is not the book's. What is, is compiled once for all
-/// trees.
+/// Whether a file of the tree, or a header that it includes, differs from the book's. Files that do not differ are
+/// compiled once for all trees.
 bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const std::string& file) {
   const fs::path solution = workspace.book.solution(chapter, file), own = tree.folder / file;
   return !has_same_text(own, solution) || includes_changed(workspace, chapter, tree, own);
 }
 
-/// Whether a file compiles another one of the chapter once more, for another element than the chapter's first.
+/// Whether a file compiles another file of the chapter again, for an element other than the chapter's first.
 bool is_for_other_element(const Chapter& chapter, const fs::path& path) {
   return !chapter.more_elements.empty() && fs::exists(path) &&
          book::read_file(path).find("#define WORKBOOK_ELEMENT") != std::string::npos;
@@ -79,9 +79,9 @@ worker::WorkerJob stages_job(const Workspace& workspace, const Chapter& chapter,
     const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";
     if (!is_source(file) || other_stage) continue;
     const fs::path books_file = job.books_include / file;
-    const bool unasked = (tree.first_element_only && is_for_other_element(chapter, books_file)) ||
-                         (tree.asked && !tree.asked->contains(file));
-    const bool books = unasked && has_same_text(tree.folder / file, books_file);
+    const bool unneeded = (tree.first_element_only && is_for_other_element(chapter, books_file)) ||
+                          (tree.asked && !tree.asked->contains(file));
+    const bool books = unneeded && has_same_text(tree.folder / file, books_file);
     if (!books && is_changed(workspace, chapter, tree, file))
       job.sources.push_back(tree.folder / file);
     else
@@ -96,8 +96,8 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   for (const char* special : {"operations.cpp", "operations.cu"}) {
     const fs::path path = workspace.book.root / "tests" / chapter.name() / special;
     if (!fs::exists(path) || (backend == Backend::cpu && is_kernel_file(special))) continue;
-    const bool asked = !tree.asked || tree.asked->contains(special);
-    const bool own = asked && includes_changed(workspace, chapter, tree, path);
+    const bool requested = !tree.asked || tree.asked->contains(special);
+    const bool own = requested && includes_changed(workspace, chapter, tree, path);
     (own ? job.sources : job.books_sources).push_back(path);
   }
   return job;

@@ -1,4 +1,4 @@
-// A chapter's files as workers to build: the reader's, the book's, or those of a folder of its own.
+// The build jobs of a chapter's workers: from the reader's files, the book's, or those of another folder.
 #pragma once
 
 #include <filesystem>
@@ -12,20 +12,21 @@
 
 namespace workbook::judge {
 
-/// Where a chapter's files under test lie.
+/// The location of a chapter's files under test.
 struct Tree {
-  std::string name;              ///< "chapters", "solutions", or a name for a folder of its own; unique
+  std::string name;              ///< "chapters", "solutions", or the name of another folder; unique
   std::filesystem::path folder;  ///< holds the chapter's files
-  /// The kernels for the chapter's first element are the tree's; those for its other elements are the book's, whatever
-  /// of the tree they include, unless their own file is another. No test of those says anything of the tree.
+  /// Only the kernels for the chapter's first element come from the tree. Those for its other elements are the book's
+  /// unless their own file differs, even if they include files of the tree. No test of those judges the tree.
   bool first_element_only = false;
-  /// Where the reader's own files lie, if those in `folder` were put together from them: markers and lines are theirs.
+  /// The folder of the reader's own files, if those in `folder` were assembled from them. Markers and line numbers
+  /// refer to the reader's files.
   std::filesystem::path as_written = {};
-  std::vector<std::string> flags = {};  ///< of the compiler for the tree's own files
-  /// The files whose kernels are asked for: the others are the book's too, whatever of the tree they include, unless
-  /// their own text is another. Nothing: that is not known.
+  std::vector<std::string> flags = {};  ///< compiler flags for the tree's own files
+  /// The files whose kernels are needed. All other kernels are the book's unless their own text differs, even if they
+  /// include files of the tree. Empty: not known.
   std::optional<std::set<std::string>> asked = {};
-  bool noted = false;  ///< its workers note which kernels they are asked for (common/cuda/instances.hpp)
+  bool noted = false;  ///< its workers record which kernels are requested (common/cuda/instances.hpp)
 
   const std::filesystem::path& written() const { return as_written.empty() ? folder : as_written; }
 };
@@ -35,7 +36,7 @@ Tree solutions_tree(const Workspace& workspace, const book::Chapter& chapter);
 /// The job that builds a tree's whole chapter.
 worker::WorkerJob whole_job(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
                             Backend backend);
-/// The job that builds a tree's stages alone, without the operations that only tests call.
+/// The job that builds only a tree's stages, without the operations that tests call.
 worker::WorkerJob stages_job(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
                              Backend backend);
 

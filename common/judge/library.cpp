@@ -16,15 +16,17 @@ namespace {
 /// The job for one chapter's objects.
 worker::WorkerJob part_of(const Workspace& workspace, const book::Chapter& chapter, const LibraryRequest& request) {
   if (!chapter.runs_on(request.backend) || chapter.element_on(request.backend) == float32)
-    fail_input("--chapters {}: chapter {} has no kernels for 16 bits; allowed: chapters that have", chapter.number,
+    fail_input("--chapters {}: chapter {} has no 16-bit kernels; allowed: chapters that have some", chapter.number,
                chapter.number);
   const bool own = request.tree == "chapters";
   if (!own && !workspace.book.has_solutions(chapter))
-    fail_input("--solutions: this book comes without solutions; without the option it is the code in chapters/");
+    fail_input(
+        "--solutions: this book comes without solutions; allowed: leave the option out to build the code in chapters/");
   worker::WorkerJob job = stages_job(
       workspace, chapter, own ? readers_tree(workspace, chapter) : solutions_tree(workspace, chapter), request.backend);
   for (fs::path& used : job.used)
-    used = workspace.book.root / request.tree / used.filename();  // what it compiles once more is of the same tree
+    used = workspace.book.root / request.tree /
+           used.filename();  // the files that it compiles again are from the same tree
   job.name += ".part";
   job.makes = worker::WorkerJob::part;
   return job;

@@ -1,4 +1,5 @@
-// The stages of some chapters as one library with a C interface (common/cuda/workbook.h), the reader's or the book's.
+// Builds the stages of chapters as one library with a C interface (common/cuda/workbook.h), from the reader's code or
+// the book's.
 #pragma once
 
 #include <filesystem>
@@ -15,12 +16,12 @@ struct LibraryRequest {
   Backend backend = Backend::sim;              ///< sim or cuda
 };
 
-/// Builds it, in the build folder, and gives the shared object. InputError for a chapter without kernels, or without
-/// solutions where these are asked for; EnvironmentError for a backend that cannot be built here, and with what the
-/// compiler said for code that does not compile.
+/// Builds the library in the build folder and returns the path of the shared object. InputError for a chapter without
+/// kernels, or without solutions if they are requested. EnvironmentError for a backend that cannot be built here, and,
+/// with the compiler's output, for code that does not compile.
 std::filesystem::path build_library(const Workspace& workspace, const LibraryRequest& request);
 
-/// The exercises of these chapters, and of those that they use, that are still open in the reader's tree.
+/// The exercises that are still open in the reader's tree, of these chapters and of those that they use.
 std::vector<std::string> open_exercises(const book::Book& book, const std::vector<const book::Chapter*>& chapters);
 
 }  // namespace workbook::judge

@@ -24,26 +24,26 @@ namespace {
 using book::Chapter;
 using nlohmann::json;
 
-constexpr std::uint64_t kGradientSeed = 2;  // of the dO that backward stages are given
+constexpr std::uint64_t kGradientSeed = 2;  // of the dO that backward stages receive
 
-/// What a backward stage is given, and what is expected of it.
+/// The inputs of a backward stage and its expected outputs.
 struct BackwardGiven {
   worker::BackwardProblem problem;
-  worker::EncodedBackward encoded, in_float;  ///< for the stage, and for one in float
+  worker::EncodedBackward encoded, in_float;  ///< for the stage's element, and for a float32 stage
   std::optional<Gradients> oracle;
   GradientBounds bounds;
 };
 
-/// What stages of one element are given, and what is expected of them.
+/// The inputs of the stages of one element and their expected outputs.
 struct Given {
   EncodedProblem encoded;
-  bool exact = false;  ///< rounding has changed nothing: the oracle of the problem itself is theirs
+  bool exact = false;  ///< rounding has changed nothing, so the oracle of the original problem applies
   std::optional<Bounds> O_bounds, lse_bounds;
   std::optional<BackwardGiven> backward;
 };
 
-/// The problem in every element that a stage takes: rounded, encoded and answered in float64 once, when a stage first
-/// needs it.
+/// The problem in every element that a stage uses. It is rounded, encoded and solved in float64 once, when a stage
+/// first needs it.
 class Problems {
  public:
   Problems(const Workspace& workspace, const Problem& problem) : workspace_(workspace), problem_(problem) {}
@@ -66,7 +66,7 @@ class Problems {
     return oracles_.emplace(numbers, forward_oracle(given.encoded.problem)).first->second;
   }
 
-  /// A unit normal dO, given the O and the LSE of the oracle's forward pass.
+  /// A backward problem with a standard normal dO and the O and LSE of the oracle's forward pass.
   BackwardGiven& backward(Given& given) {
     if (given.backward) return *given.backward;
     const Problem& problem = given.encoded.problem;
@@ -83,7 +83,7 @@ class Problems {
   const Workspace& workspace_;
   const Problem& problem_;
   std::map<Element, Given> given_;
-  std::map<std::optional<Element>, Forward> oracles_;  // nothing: of the problem itself
+  std::map<std::optional<Element>, Forward> oracles_;  // no key: the original problem
 };
 
 double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
@@ -98,12 +98,12 @@ double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
 Comparison compared(const char* name, const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
   Layout layout;
   layout.tensor = name;
-  if (layout.tensor == "lse") layout.axes[3] = "";                                      // one number a row
-  if (layout.tensor == "dsink") layout.axes[0] = layout.axes[2] = layout.axes[3] = "";  // one a head
+  if (layout.tensor == "lse") layout.axes[3] = "";                                      // one value per row
+  if (layout.tensor == "dsink") layout.axes[0] = layout.axes[2] = layout.axes[3] = "";  // one per head
   return compare(got, expected, bounds, layout);
 }
 
-/// "32, 64 and 128": the head dimensions of the stage of this pass, if d is none of them.
+/// "32, 64 and 128": the head dimensions that the stage of this pass supports. Empty if d is one of them.
 std::string dims_not_done(const worker::WorkerDescription& description, const std::string& pass, std::int64_t d) {
   const worker::StageDescription* stage = description.find(pass);
   if (stage == nullptr || stage->does(d)) return "";
@@ -115,7 +115,7 @@ std::string dims_not_done(const worker::WorkerDescription& description, const st
   return text;
 }
 
-/// Time, memory, and what the simulator counted.
+/// Sets time, memory and the simulator's counters.
 void take_counters(StageRow& row, const worker::Reply& reply) {
   row.seconds = reply.seconds;
   if (reply.extra_bytes >= 0) row.extra_bytes = double(reply.extra_bytes);
@@ -126,7 +126,7 @@ void take_counters(StageRow& row, const worker::Reply& reply) {
   if (reply.counters.contains("K.tiles")) row.tiles = reply.counter("K.tiles");
 }
 
-/// The errors of O; the first tensor that is outside its bounds speaks.
+/// Sets the errors of O. The message is that of the first tensor outside its bounds.
 void take_forward(StageRow& row, const Comparison& O, const Comparison& lse) {
   row.max_error = O.max_error;
   row.bound = O.bound;
@@ -137,7 +137,8 @@ void take_forward(StageRow& row, const Comparison& O, const Comparison& lse) {
   row.message = O.close ? lse.text : O.text;
 }
 
-/// The errors of the gradient that uses most of its bound, and likewise of the mean; the first that is outside speaks.
+/// Sets the errors of the gradient with the largest ratio of error and bound, and likewise for the rms error. The
+/// message is that of the first gradient outside its bounds.
 void take_gradients(StageRow& row, const std::vector<Comparison>& gradients) {
   const auto most = [&](auto error, auto bound) -> const Comparison& {
     return *std::max_element(gradients.begin(), gradients.end(),
@@ -155,7 +156,7 @@ void take_gradients(StageRow& row, const std::vector<Comparison>& gradients) {
   row.message = outside->text;
 }
 
-/// What a chapter shows beside its stage.
+/// The tables that a chapter provides beside its stage.
 json tables_of(const std::function<worker::Reply(const worker::Call&)>& send) {
   worker::Call request("tables");
   request.output<std::uint8_t>("text", std::size_t(1) << 16);
@@ -199,13 +200,13 @@ class Running {
   Element element_of(const StageToRun& stage) const {
     return job_.element.value_or(stage.chapter->element_on(stage.backend));
   }
-  /// The operation of the row's stage, which disagreement() has found.
+  /// The operation of the row's stage; disagreement() has checked that it exists.
   static std::string operation_of(const StageRow& row) {
     return worker::operation_for(row.pass, row.element, row.chapter->element_on(row.backend));
   }
 
-  /// Where one stage is asked for, with its chapter's operations: its tables are one of them. On the simulator with the
-  /// kernels of this run alone; the book's own are compiled quickly.
+  /// If a single stage is requested, its chapter's operations are included, since its tables are one of them. For the
+  /// simulator only the kernels of this run are built, and the book's own with quick flags.
   worker::WorkerJob worker_job(const StageToRun& stage) const {
     const Chapter& chapter = *stage.chapter;
     const auto make_job = job_.stage.empty() ? stages_job : whole_job;
@@ -263,8 +264,8 @@ class Running {
     return row;
   }
 
-  /// "--kv-heads 2 with 4 heads of Q: allowed: …": what of the input is not served, by its mask or by its heads, and
-  /// which stages serve it.
+  /// "--kv-heads 2 with 4 heads of Q: allowed: …": which property of the input is not supported, its mask or its heads,
+  /// and which stages support it.
   std::string who_does(bool by_mask) const {
     std::vector<std::string> stages;
     for (const Chapter& chapter : workspace_.book.chapters) {
@@ -273,18 +274,18 @@ class Running {
           stages.push_back(fmt::format("chapter {} on {}", chapter.number, name(backend)));
       }
     }
-    const std::string asked = by_mask ? fmt::format("the mask {}", problem_.mask.name())
-                                      : fmt::format("{} with {} heads of Q", job_.kv_heads, problem_.shape.H);
+    const std::string requested = by_mask ? fmt::format("the mask {}", problem_.mask.name())
+                                          : fmt::format("{} with {} heads of Q", job_.kv_heads, problem_.shape.H);
     const std::string allowed = by_mask ? "" : fmt::format("{} heads of K and V, or ", problem_.shape.H);
-    return stages.empty()
-               ? asked + ": no chapter serves it"
-               : fmt::format("{}: allowed: {}a stage that serves it: {}", asked, allowed, fmt::join(stages, ", "));
+    return stages.empty() ? requested + ": no chapter supports it"
+                          : fmt::format("{}: allowed: {}a stage that supports it: {}", requested, allowed,
+                                        fmt::join(stages, ", "));
   }
 
   void call(StageRow& row, const std::filesystem::path& executable) {
     worker::Limits limits;
     limits.time = worker::Limits::kLongest;
-    limits.memory = row.backend == Backend::cuda ? 0 : job_.memory;  // CUDA reserves far more addresses than it uses
+    limits.memory = row.backend == Backend::cuda ? 0 : job_.memory;  // CUDA reserves too much address space
     worker::Worker worker(executable, limits);
     try {
       const auto send = [&](const worker::Call& call) { return worker.call(call); };
@@ -294,7 +295,7 @@ class Running {
         row.message = std::move(wrong);
       } else if (const std::string dims = dims_not_done(description, row.pass, problem_.shape.d); !dims.empty()) {
         row.supported = false;
-        row.result = fmt::format("kernels do d = {}, not {}", dims, problem_.shape.d);
+        row.result = fmt::format("its kernels support d = {}, not {}", dims, problem_.shape.d);
       } else if (row.pass == "backward") {
         backward(row, worker, description);
       } else {
@@ -331,14 +332,15 @@ class Running {
                  compared("lse", got.lse, oracle.lse, *given.lse_bounds));
     if (result_.O) row.previous_difference = largest_difference(got.O, *result_.O);
     take_counters(row, got.reply);
-    // What is written, and what the next stage is compared with, is of the finer format where there is a choice.
+    // The output that is written, and with which the next stage is compared, is that of the more precise format where
+    // there is a choice.
     if (!result_.O || (element != bfloat16 && element != float8)) {
       result_.O = std::move(got.O);
       result_.lse = std::move(got.lse);
     }
   }
 
-  /// The gradients against float64 and against the chapter's own backward in float, where it has one.
+  /// Compares the gradients with float64 and, where the chapter has one, with its own float32 backward pass.
   void backward(StageRow& row, worker::Worker& worker, const worker::WorkerDescription& description) {
     const Element element = row.element;
     BackwardGiven& given = problems_.backward(problems_.in(element));
@@ -363,7 +365,7 @@ class Running {
       row.previous_difference = std::max({largest_difference(got.dQ, naive.dQ), largest_difference(got.dK, naive.dK),
                                           largest_difference(got.dV, naive.dV)});
     } catch (const worker::Failure& failure) {
-      // Its exercise may be open, or its P and dS may need more memory than there is: then there is nothing to compare.
+      // Its exercise may be open, or its P and dS may not fit in memory. Then nothing is compared.
       if (failure.ending != worker::Ending::todo && failure.ending != worker::Ending::refused) throw;
     }
   }
@@ -399,10 +401,10 @@ std::vector<StageToRun> stages_of(const Workspace& workspace, const MainJob& job
     }
   }
   if (stages.empty() && job.element)
-    fail_input("--element {}: none of these stages takes it{}", name(*job.element),
+    fail_input("--element {}: none of these stages supports it{}", name(*job.element),
                job.backend ? fmt::format(" on {}", name(*job.backend)) : "");
   if (stages.empty() && !job.pass.empty())
-    fail_input("--pass {}: none of these stages is one{}", job.pass,
+    fail_input("--pass {}: none of these stages computes it{}", job.pass,
                chapters.size() == 1 ? fmt::format("; allowed: {}", fmt::join(chapters[0]->passes(), ", ")) : "");
   if (stages.empty())
     fail_input("--backend {}: none of these stages runs on it", job.backend ? name(*job.backend) : "");

@@ -1,6 +1,6 @@
-// The main job: one problem through every stage, each checked against the float64 oracle and against the stage before
-// it. What stages of one element are given is rounded and encoded once. It prints nothing: a row is handed over as soon
-// as its stage is done.
+// The main job: runs one problem through every stage and checks each against the float64 oracle and the previous stage.
+// The inputs for one element are rounded and encoded once. Prints nothing: a callback receives each row when its stage
+// has finished.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,13 @@
 namespace workbook::judge {
 
 struct MainJob {
-  std::string stage;                              ///< a chapter; empty: all
-  bool own = false;                               ///< the reader's stages in place of the book's
-  std::optional<Backend> backend;                 ///< only this one; nothing: all, a GPU where there is one
-  std::optional<Element> element;                 ///< only stages for it; nothing: each chapter's own
-  std::string pass;                               ///< only stages of it; empty: both
-  std::string kv_heads;                           ///< what gives the heads of K and V, for messages: "--kv-heads 2"
-  std::uint64_t memory = std::uint64_t(1) << 46;  ///< bytes of addresses that a stage may use
+  std::string stage;               ///< a chapter; empty: all
+  bool own = false;                ///< the reader's stages instead of the book's
+  std::optional<Backend> backend;  ///< only this one; empty: all, CUDA only if there is a GPU
+  std::optional<Element> element;  ///< only stages for it; empty: each chapter's default
+  std::string pass;                ///< only stages of this pass; empty: both
+  std::string kv_heads;            ///< the option that sets the number of K/V heads, for messages: "--kv-heads 2"
+  std::uint64_t memory = std::uint64_t(1) << 46;  ///< bytes of address space that a stage may use
 };
 
 /// A pass of a chapter on one of its backends.
@@ -31,10 +31,10 @@ struct StageToRun {
   Backend backend;
   std::string pass;
 };
-/// What the job asks for. InputError naming the option if there is no such stage.
+/// The stages that the job requests. InputError naming the option if there are none.
 std::vector<StageToRun> stages_of(const Workspace& workspace, const MainJob& job);
 
-/// What became of one stage.
+/// The result of one stage.
 struct StageRow {
   const book::Chapter* chapter = nullptr;
   std::string source;  ///< "chapters" or "solutions"
@@ -43,7 +43,7 @@ struct StageRow {
   Element element = float32;  ///< of Q, K, V and O
   std::string result = "ok";  ///< "ok", "failed", or why there is no result: "todo", "refused", "not compiled", …
   std::string message;
-  bool supported = true;  ///< false: it says of itself, or of this machine, that it cannot
+  bool supported = true;  ///< false: the stage or this machine cannot run the problem
   std::optional<double> max_error, bound, rms_error, rms_bound, previous_difference, extra_bytes, seconds;
   std::optional<double> read_bytes, written_bytes, tiles;  ///< counted on the simulator
   bool ran() const { return result == "ok" || result == "failed"; }
@@ -53,13 +53,14 @@ nlohmann::json to_json(const StageRow& row);
 
 struct MainResult {
   std::vector<StageRow> rows;
-  std::optional<Tensor<float>> O, lse;  ///< of the last stage that gave them, of the finest format there is
-  /// What the one stage that was asked for shows beside its row: {"text": …, "json": {"formats": […], "underflow":
-  /// […]}}, with empty lists where it has no tables.
+  std::optional<Tensor<float>> O, lse;  ///< of the last stage that computed them in the most precise format
+  /// The tables of the requested single stage: {"text": …, "json": {"formats": […], "underflow": […]}}, with empty
+  /// lists if it has none.
   nlohmann::json tables;
 };
 
-/// Builds the stages of the job, then runs them one after the other; on_row is called with each as it is done.
+/// Builds the stages of the job, then runs them one after another. Calls on_row with the row of each stage that has
+/// finished.
 MainResult run_stages(const Workspace& workspace, const Problem& problem, const MainJob& job,
                       const std::function<void(const StageRow&)>& on_row);
 

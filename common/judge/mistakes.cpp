@@ -23,7 +23,7 @@ void collect(const ChapterMistakes& chapter, std::vector<const ChapterMistakes*>
   if (std::ranges::count(found, &chapter) == 0) found.push_back(&chapter);
 }
 
-/// Chapter `number` and those that it uses, these first; empty if it declares nothing.
+/// The used chapters, then chapter `number` itself; empty if it declares nothing.
 std::vector<const ChapterMistakes*> chapters_for(int number) {
   std::vector<const ChapterMistakes*> found;
   for (const ChapterMistakes& chapter : declared())
@@ -43,7 +43,7 @@ std::vector<Mistake> attention_mistakes(int number, AttentionMistakes::Shows sho
     const std::size_t known = result.size();
     make(result, mistakes->table, right, output, right.cost());
     for (std::size_t i = known; i < result.size(); ++i)
-      result[i].may_spare = mistakes->turn >= Turn::unwritten_tiles;  // where one output is forgotten, or both
+      result[i].may_spare = mistakes->turn >= Turn::unwritten_tiles;  // mistakes that leave out one output, or both
   }
   return result;
 }

@@ -1,6 +1,6 @@
-// Known mistakes, as chapters declare them in tests/NN_name/mistakes.cpp: a mistake is an id, a sentence, and what it
-// changes in a model that is right as it is made. Any struct can be the model of a part that a chapter tests alone;
-// attention_model.hpp and gradient_model.hpp are those that chapters share.
+// Known mistakes, which chapters declare in tests/NN_name/mistakes.cpp. A mistake is an id, a sentence, and a change to
+// a correct model. Any struct can be the model of a part that a chapter tests alone. Chapters share attention_model.hpp
+// and gradient_model.hpp.
 #pragma once
 
 #include <functional>
@@ -15,22 +15,22 @@
 
 namespace workbook::judge {
 
-/// The known mistakes in what a Model computes. Their order matters: of those that agree, the first speaks.
+/// The known mistakes in the output of a Model. Their order matters: if several agree, the first provides the sentence.
 template <class Model>
 class MistakeTable {
  public:
   using Change = std::function<void(Model&)>;
   using Condition = std::function<bool(const Model&)>;
   struct Entry {
-    std::string id;        ///< "no-scale"; mutants name it. Entries may share it: several ways to make it
+    std::string id;        ///< "no-scale"; mutants refer to it. Entries may share it: several variants of one mistake
     std::string sentence;  ///< "the scores are not multiplied by the scale 1/√d"; see AttentionModel::words
     Change change;
-    Condition when;         ///< what the model must be for this to be a mistake in it
-    bool constant = false;  ///< the output takes no time
+    Condition when;         ///< the condition on the model under which this is a mistake
+    bool constant = false;  ///< the output costs no time
   };
 
   MistakeTable() = default;
-  /// `when`: of all that are added.
+  /// `when`: the condition for all entries.
   explicit MistakeTable(Condition when) : when_(std::move(when)) {}
 
   void add(std::string id, std::string sentence, Change change, Condition when = {}) {
@@ -54,7 +54,7 @@ class MistakeTable {
   Condition when_;
 };
 
-/// What diagnose() tries: each mistake of the table made in a copy of the model.
+/// Appends the mistakes for diagnose(): each changes a copy of the model.
 template <class Model>
 void make(std::vector<Mistake>& mistakes, const MistakeTable<Model>& table, const Model& right,
           const std::function<Tensor<double>(const Model&)>& output, double cost = 0) {
@@ -84,7 +84,7 @@ std::vector<Mistake> made(const MistakeTable<Model>& table, const Model& right,
   return mistakes;
 }
 
-/// When the mistakes of a table are tried: as the algorithm goes, then what is special, then what says little.
+/// The priority of a table's mistakes: in the order of the algorithm, then special ones, then the least specific ones.
 enum class Turn {
   lse,
   scores,
@@ -109,7 +109,7 @@ struct AttentionMistakes {
   MistakeTable<AttentionModel> table;
 };
 
-/// The words of a text: a list of ids.
+/// Splits a text into words: a list of ids.
 std::vector<std::string> words(const std::string& text);
 
 /// Reasons for a mistake without a mutant.
@@ -119,23 +119,23 @@ inline constexpr const char* given_code =
     "which head, row or tile a block has is given code, where one such mutant stands for all; tests/judge makes them";
 inline constexpr const char* one_claim_of_several = "a line of its own in a test whose other claims have mutants";
 
-/// What a chapter declares.
+/// The declarations of a chapter.
 struct ChapterMistakes {
   std::string chapter;                 ///< "04_q_split", the folder's name
-  std::vector<std::string> uses = {};  ///< chapters whose mistakes in attention and gradients can be made here as well
+  std::vector<std::string> uses = {};  ///< chapters whose mistakes in attention and gradients apply here too
   std::vector<AttentionMistakes> attention = {};
   MistakeTable<GradientModel> gradients = {};
-  /// Ids of the mistakes in parts that its tests call alone, and of those that its tests find by other means than
-  /// comparing an output with the mistake's.
+  /// Ids of the mistakes in parts that its tests call alone, and of those that its tests detect without comparing
+  /// outputs.
   std::vector<std::string> parts = {}, claimed = {};
-  /// Mistakes that no mutant of the book makes, and why.
+  /// Mistakes without a mutant in the book, and the reason.
   struct Unmade {
     std::string why;
     std::vector<std::string> ids;
   };
   std::vector<Unmade> without_mutant = {};
 
-  /// Every id above, that of `uses` left out.
+  /// All ids above, without those of `uses`.
   std::vector<std::string> ids() const;
 };
 
@@ -157,7 +157,7 @@ std::vector<std::string> ids_of(const MistakeTable<Models>&... tables) {
   return ids;
 }
 
-/// The mistakes that chapter `number` knows in O, or in the LSE, of a stage; and in one of its gradients.
+/// The known mistakes of chapter `number` in a stage's O, in its LSE, and in one of its gradients.
 std::vector<Mistake> output_mistakes(int number, const Problem& problem, const Tiling& tiling,
                                      const Precision& precision);
 std::vector<Mistake> lse_mistakes(int number, const Problem& problem, const Tiling& tiling, const Precision& precision);

@@ -11,7 +11,7 @@
 namespace workbook::judge {
 namespace {
 
-/// Names, and beginnings of names, with the reason.
+/// A name, or the beginning of names, with the reason for the refusal.
 struct Rule {
   std::string_view name;
   bool begins;
@@ -19,8 +19,8 @@ struct Rule {
 };
 constexpr std::string_view kInternals = "the simulator's internals",
                            kHides = "an attribute that hides code from the simulator",
-                           kUnseen = "an access that the simulator does not see", kAround = "a way round the language",
-                           kAssembly = "inline assembly";
+                           kUnseen = "an access that the simulator does not record",
+                           kAround = "a construct outside standard C++", kAssembly = "inline assembly";
 constexpr std::array kRules{Rule{"asm", false, kAssembly},
                             Rule{"__asm", false, kAssembly},
                             Rule{"__asm__", false, kAssembly},
@@ -58,33 +58,33 @@ bool is_word(char c) {
          static_cast<unsigned char>(c) >= 128;
 }
 
-/// Where the preprocessor is: a line of it says `# 31 "…/x.cu" 1` where another file begins.
+/// The position in the preprocessed text. A line `# 31 "…/x.cu" 1` marks the beginning of an included file.
 struct Position {
   std::string_view file;
   int line = 0;
   bool begins = false;  ///< the file is included here
 
-  /// Where it is in a file of a chapter; empty in any other.
-  std::string place() const { return file.starts_with("chapters/") ? fmt::format("{}:{}", file, line) : ""; }
+  /// The location in a chapter's file; empty in any other file.
+  std::string location() const { return file.starts_with("chapters/") ? fmt::format("{}:{}", file, line) : ""; }
 };
-std::optional<Position> position_said(std::string_view line) {
+std::optional<Position> parse_line_marker(std::string_view line) {
   const std::size_t begin = line.find('"'), end = line.rfind('"');
   if (!line.starts_with("# ") || begin == line.npos || end <= begin) return {};
   return Position{line.substr(begin + 1, end - begin - 1), std::atoi(line.data() + 2),
                   line.find('1', end) != line.npos};
 }
 
-/// Adds one of a name that stands here.
+/// Counts one occurrence of a name at this position.
 void count(NameCounts& counts, const std::string& name, const Position& here) {
   NameCount& found = counts[name];
   ++found.count;
-  if (found.place.empty()) found.place = here.place();
+  if (found.location.empty()) found.location = here.location();
 }
 
 }  // namespace
 
 std::string why_refused(std::string_view name) {
-  if (name.starts_with("#")) return "a source that holds other answers";
+  if (name.starts_with("#")) return "a source file with the answers to other exercises";
   const auto rule =
       std::ranges::find_if(kRules, [&](const Rule& r) { return r.begins ? name.starts_with(r.name) : name == r.name; });
   return rule == kRules.end() ? "" : std::string(rule->why);
@@ -92,16 +92,16 @@ std::string why_refused(std::string_view name) {
 
 NameCounts refused_names(std::string_view preprocessed) {
   NameCounts counts;
-  std::map<std::string, bool, std::less<>> known;  // most names come again and again
+  std::map<std::string, bool, std::less<>> known;  // most names occur many times
   Position here;
   for (std::size_t i = 0; i < preprocessed.size();) {
     if (preprocessed[i] == '#' && (i == 0 || preprocessed[i - 1] == '\n')) {
       const std::size_t end = std::min(preprocessed.size(), preprocessed.find('\n', i));
-      if (const auto said = position_said(preprocessed.substr(i, end - i))) {
-        if (said->begins && (said->file.ends_with(".cu") || said->file.ends_with(".cpp")))
-          count(counts, fmt::format("#include {}", said->file.substr(said->file.rfind('/') + 1)), here);
-        here = *said;
-        --here.line;  // it speaks of the line behind this one
+      if (const auto marker = parse_line_marker(preprocessed.substr(i, end - i))) {
+        if (marker->begins && (marker->file.ends_with(".cu") || marker->file.ends_with(".cpp")))
+          count(counts, fmt::format("#include {}", marker->file.substr(marker->file.rfind('/') + 1)), here);
+        here = *marker;
+        --here.line;  // it gives the number of the next line
       }
       i = end;
     }
@@ -123,9 +123,10 @@ std::vector<Refusal> more_than(const NameCounts& own, const NameCounts& book) {
   for (const auto& [name, mine] : own) {
     const auto found = book.find(name);
     const NameCount books = found == book.end() ? NameCount{} : found->second;
+    const std::string shown =
+        name.starts_with("#include ") ? "includes " + name.substr(9, 60) : "uses " + name.substr(0, 60);
     if (mine.count > books.count)
-      more.push_back(
-          {fmt::format("names {} ({})", name.substr(0, 60), why_refused(name)), books.place.empty() ? mine.place : ""});
+      more.push_back({fmt::format("{} ({})", shown, why_refused(name)), books.location.empty() ? mine.location : ""});
   }
   return more;
 }

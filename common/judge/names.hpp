@@ -1,6 +1,5 @@
-// What an answer names, once the compiler's preprocessor is through with it: no comments, no macros, no branch that is
-// not compiled. Names that have no place in an answer are counted beside those of the book's own file: headers have
-// some too.
+// The names in a preprocessed answer, without comments, macros and branches that are not compiled. Occurrences of
+// refused names are compared with those in the book's own file, since headers contain some too.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +10,28 @@
 
 namespace workbook::judge {
 
-/// What is refused of an answer, "names asm (inline assembly)", and where it stands as far as the compiler says so:
+/// What is refused in an answer, "uses asm (inline assembly)", and its location if the compiler records it:
 /// "chapters/02_online_softmax/online_softmax.cpp:31".
 struct Refusal {
-  std::string what, place = {};
-  std::string section = {};  ///< of an object file, where the compiled code does so
+  std::string what, location = {};
+  std::string section = {};  ///< section of the object file that contains the code
   std::uint64_t offset = 0;  ///< in that section
 };
 
-/// How often a name that has no place in an answer stands in a preprocessed source, and where first in a file of a
-/// chapter.
+/// The number of occurrences of a refused name in a preprocessed source, and the location of the first one in a
+/// chapter's file.
 struct NameCount {
   int count = 0;
-  std::string place;
+  std::string location;
 };
 using NameCounts = std::map<std::string, NameCount, std::less<>>;
 NameCounts refused_names(std::string_view preprocessed);
 
-/// Why a name is none for an answer; empty if it may stand.
+/// Why a name is refused in an answer; empty if it is allowed.
 std::string why_refused(std::string_view name);
 
-/// What `own` has more of than `book`, each with its reason. Its place is known where the book's chapter has none of
-/// it.
+/// The names that occur more often in `own` than in `book`, with the reason. The location is known only if the name
+/// does not occur in the book's file.
 std::vector<Refusal> more_than(const NameCounts& own, const NameCounts& book);
 
 }  // namespace workbook::judge

@@ -21,18 +21,18 @@
 namespace workbook::judge {
 namespace {
 
-/// An object file's sections and symbols. std::runtime_error where it is none that can be read.
+/// The sections and symbols of an object file. std::runtime_error if the file cannot be read as one.
 class Object {
  public:
   explicit Object(std::string bytes) : bytes_(std::move(bytes)) {
     const auto header = at<Elf64_Ehdr>(0);
     if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
         (header.e_type != ET_REL && header.e_type != ET_DYN) || header.e_shentsize != sizeof(Elf64_Shdr))
-      throw std::runtime_error("it is no object file");
+      throw std::runtime_error("it is not an object file");
     std::size_t count = header.e_shnum;
-    // More sections than the header has room for: the first one says how many.
+    // If the number of sections does not fit into the header, the first section holds it.
     if (count == 0) count = at<Elf64_Shdr>(header.e_shoff).sh_size;
-    if (count > bytes_.size()) throw std::runtime_error("its table of sections is damaged");
+    if (count > bytes_.size()) throw std::runtime_error("its section table is damaged");
     for (std::size_t i = 0; i < count; ++i) sections.push_back(at<Elf64_Shdr>(header.e_shoff + i * sizeof(Elf64_Shdr)));
     std::size_t names = header.e_shstrndx;
     if (names == SHN_XINDEX) names = sections.at(0).sh_link;
@@ -46,18 +46,18 @@ class Object {
     std::string name;
     unsigned char binding, type;
     std::size_t section;  ///< its index; 0: undefined
-    std::uint64_t value;  ///< where in the section
+    std::uint64_t value;  ///< offset in the section
   };
   struct Relocation {
     Symbol symbol;
     std::int64_t addend;
-    std::uint64_t offset;  ///< where in the section it is written
+    std::uint64_t offset;  ///< offset in the section that it changes
   };
   std::vector<Elf64_Shdr> sections;
   std::vector<std::string> section_names;
   std::vector<Symbol> symbols;
 
-  /// What is written into section `target` when the object is linked.
+  /// The relocations of section `target`.
   std::vector<Relocation> relocations(std::size_t target) const {
     std::vector<Relocation> found;
     for (const Elf64_Shdr& section : sections) {
@@ -73,13 +73,13 @@ class Object {
  private:
   template <class T>
   T at(std::uint64_t offset) const {
-    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T)) throw std::runtime_error("it is cut off");
+    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T)) throw std::runtime_error("it is truncated");
     T value;
     std::memcpy(&value, bytes_.data() + offset, sizeof value);
     return value;
   }
   std::string text(const Elf64_Shdr& table, std::uint64_t offset) const {
-    if (table.sh_offset + offset >= bytes_.size()) throw std::runtime_error("a name lies outside of it");
+    if (table.sh_offset + offset >= bytes_.size()) throw std::runtime_error("the offset of a name is outside the file");
     return bytes_.c_str() + table.sh_offset + offset;
   }
   void read_symbols(const Elf64_Shdr& table) {
@@ -94,12 +94,12 @@ class Object {
   std::string bytes_;
 };
 
-/// Whether one of the text's words is right.
-template <class Right>
-bool any_word(std::string_view text, const Right& right) {
+/// Whether `matches` accepts one of the text's words.
+template <class Matches>
+bool any_word(std::string_view text, const Matches& matches) {
   for (std::size_t begin = 0; (begin = text.find_first_not_of(" \n", begin)) != text.npos;) {
     const std::size_t end = std::min(text.size(), text.find_first_of(" \n", begin));
-    if (right(text.substr(begin, end - begin))) return true;
+    if (matches(text.substr(begin, end - begin))) return true;
     begin = end;
   }
   return false;
@@ -119,8 +119,8 @@ std::string readable(const std::string& name) {
   return text.size() > 120 ? text.substr(0, 120) + "…" : text;
 }
 
-/// A mangled name without what says "a constant of", "the type of", "a static of the function": from the entity's own
-/// name on. Nothing for a name that is not mangled.
+/// A mangled name without the prefixes of virtual tables, type information and function-local statics. It begins with
+/// the entity's own name. Empty for a name that is not mangled.
 std::optional<std::string_view> entity(std::string_view name) {
   if (!name.starts_with("_Z")) return {};
   name.remove_prefix(2);
@@ -135,7 +135,7 @@ std::optional<std::string_view> entity(std::string_view name) {
   return name;
 }
 
-/// "4ch02…": in the namespace of a chapter.
+/// "4ch02…": a name in the namespace of a chapter.
 bool is_chapters(std::string_view name) {
   const auto own = entity(name);
   return own && own->size() > 5 && own->starts_with("4ch") &&
@@ -143,22 +143,22 @@ bool is_chapters(std::string_view name) {
          std::isdigit(static_cast<unsigned char>((*own)[4])) != 0;
 }
 
-/// The language's library, by its mangled names.
+/// A name of the C++ standard library, recognised by its mangled form.
 bool is_standard(std::string_view name) {
   const auto own = entity(name);
-  // St: std; Sa, Ss, …: its shorthands; nw, dl, …: operator new and delete; N: a name within a name.
+  // St: std; Sa, Ss, …: its abbreviations; N: a nested name.
   constexpr std::string_view beginnings = "St Sa Sb Ss Si So Sd 9__gnu_cxx 10__cxxabiv1 NSt NKSt Li";
   return own && begins_with(beginnings, *own);
 }
 
-/// In the namespaces of the book and of its simulator.
+/// A name in the namespaces of the book and its simulator.
 bool is_of_the_book(std::string_view name) {
   constexpr std::string_view scopes = "8workbook 4simt 6nvcuda";
   const auto own = entity(name);
   return own && begins_with(scopes, *own);
 }
 
-/// Types and functions of the book's headers that are compiled into every answer which uses them.
+/// Types and functions of the book's headers that are compiled into every answer that uses them.
 bool is_shared_of_the_book(std::string_view name) {
   constexpr std::string_view own =
       R"(8workbook6Matrix 8workbook4headI 8workbook13OutsideMatrix 8workbook4Todo 8workbook10InputError 8workbook4half
@@ -171,8 +171,8 @@ bool is_shared_of_the_book(std::string_view name) {
   return entity_name && (begins_with(own, *entity_name) || begins_with(of_kernels, *entity_name));
 }
 
-/// An inline function of the headers that make a kernel: in the simulator's namespace or the book's, or one of CUDA's.
-/// Which of them have a symbol is the optimiser's choice.
+/// An inline function of the headers that kernels include: in the simulator's namespace or the book's, or a CUDA
+/// function. The optimiser decides which of them get a symbol.
 bool is_of_kernel_headers(std::string_view name) {
   // Namespaces, and the types that have members.
   constexpr std::string_view scopes =
@@ -180,14 +180,14 @@ bool is_of_kernel_headers(std::string_view name) {
   const auto own = entity(name);
   if (!own) return false;
   if (begins_with(scopes, *own)) return true;
-  name.remove_prefix(2);  // what has no namespace has nothing but its length before its name
+  name.remove_prefix(2);  // in a name without a namespace, only its length precedes it
   const std::size_t digits = name.find_first_not_of("0123456789");
   constexpr std::string_view cudas = "__ atomic make_ rsqrtf exp10f";
   return digits != 0 && digits != std::string_view::npos && begins_with(cudas, name.substr(digits));
 }
 
-/// What the simulator's surface calls (common/simt/runtime.hpp), a kernel is made of these; and a launch with what it
-/// refuses (common/cuda/refusals.hpp).
+/// The functions that kernels call in the simulator (common/simt/runtime.hpp), and those of a launch and its refusals
+/// (common/cuda/refusals.hpp).
 bool is_kernels_own(std::string_view name) {
   constexpr std::string_view own =
       R"(12thread_index 13named_barrier 11block_index 10block_size 9grid_size 9in_kernel 13block_barrier 12warp_barrier
@@ -206,8 +206,8 @@ bool is_kernels_own(std::string_view name) {
   return entity_name->starts_with("8workbook4cuda") && begins_with(of_launches, entity_name->substr(14));
 }
 
-/// The C library's functions that a chapter's code has any use for: memory, texts, numbers, sorting, printing, the
-/// time. What asks the system for pages, files, processes or threads is none of them.
+/// The functions of the C library that a chapter's code may need: memory, strings, numbers, sorting, printing, time.
+/// Functions that request pages, files, processes or threads from the system are excluded.
 bool is_of_c(std::string_view name) {
   constexpr std::string_view exact =
       R"(_GLOBAL_OFFSET_TABLE_ __libc_single_threaded __dso_handle __stack_chk_fail __assert_fail __errno_location
@@ -215,18 +215,18 @@ bool is_of_c(std::string_view name) {
       getenv clock time difftime qsort bsearch abs labs llabs div ldiv rand srand rand_r malloc calloc realloc free aligned_alloc posix_memalign asprintf vasprintf bcmp fflush printf fprintf
       sprintf snprintf vprintf vfprintf vsprintf vsnprintf puts putchar putc fputs fputc fwrite clock_gettime)";
   constexpr std::string_view beginnings = "mem str is ato __isoc23_str";
-  // Where the compiler defines _FORTIFY_SOURCE by itself (Ubuntu's), printf is __printf_chk.
+  // If the compiler defines _FORTIFY_SOURCE by default, as on Ubuntu, printf is __printf_chk.
   if (name.starts_with("__") && name.ends_with("_chk")) return is_of_c(name.substr(2, name.size() - 6));
   return is_one_of(exact, name) || (begins_with(beginnings, name) && name != "memfd_create");
 }
 
-/// Which of the libraries that this program itself runs with has a name: "libm.so.6"; empty: none. Each is asked by
-/// itself: a program that uses a library's data has a copy of it.
+/// The library of this program that defines a name: "libm.so.6"; empty: none. Each library is queried separately,
+/// because a program that uses a library's data has a copy of it.
 std::string library_of(const std::string& name) {
   for (const char* library : {"libgcc_s.so.1", "libstdc++.so.6", "libm.so.6", "libc.so.6"}) {
     void* const handle = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == nullptr) continue;
-    void* const address = ::dlsym(handle, name.c_str());  // or in what that library needs itself
+    void* const address = ::dlsym(handle, name.c_str());  // may be found in a dependency of the library
     Dl_info info{};
     const bool there = address != nullptr && ::dladdr(address, &info) != 0 && info.dli_fname != nullptr &&
                        std::filesystem::path(info.dli_fname).filename() == library;
@@ -236,14 +236,14 @@ std::string library_of(const std::string& name) {
   return "";
 }
 
-/// What the compiler's own libraries have, and mathematics: all of it but for what is_refused_of_library.
+/// The compiler's runtime libraries and the mathematical functions, except for is_refused_of_library.
 bool is_of_compiler(const std::string& name) {
   const std::string library = library_of(name);
   constexpr std::string_view own = "libgcc_s. libstdc++. libm.";
   return begins_with(own, library) && !name.starts_with("fe");  // fesetround, feenableexcept, …
 }
 
-/// Parts of the language's library that start threads and programs or open files: no answer needs them.
+/// Parts of the standard library that start threads or programs, or open files. No answer needs them.
 bool is_refused_of_library(std::string_view name) {
   constexpr std::string_view parts =
       R"(St6thread 7jthread __basic_file basic_filebuf 10filesystem 13_Async_state St5async 15_State_baseV2
@@ -258,11 +258,11 @@ class Judge {
   std::vector<Refusal> run() {
     for (std::size_t i = 0; i < object_.sections.size(); ++i) section(i);
     if (static_bytes_ > kStaticBytes && !rules_.kernels)
-      refuse(fmt::format("keeps {} bytes of memory beside what it allocates", static_bytes_));
+      refuse(fmt::format("reserves {} bytes of static memory", static_bytes_));
     for (const Object::Symbol& symbol : object_.symbols) {
       if (symbol.type == STT_FILE || symbol.type == STT_SECTION || symbol.name.empty()) continue;
-      if (symbol.name.find('@') != std::string::npos) refuse("gives a version to " + readable(symbol.name));
-      if (symbol.type == STT_GNU_IFUNC) refuse("chooses a function when it is loaded: " + readable(symbol.name));
+      if (symbol.name.find('@') != std::string::npos) refuse("assigns a symbol version to " + readable(symbol.name));
+      if (symbol.type == STT_GNU_IFUNC) refuse("selects a function at load time: " + readable(symbol.name));
       if (symbol.section == SHN_UNDEF) {
         if (!may_call(symbol.name)) refuse("calls " + readable(symbol.name), caller_of(symbol.name));
       } else {
@@ -273,7 +273,7 @@ class Judge {
   }
 
  private:
-  /// A place in the compiled code; a section of 0 is none.
+  /// A position in the compiled code; section 0 stands for none.
   struct Code {
     std::size_t section;
     std::uint64_t offset;
@@ -282,7 +282,7 @@ class Judge {
     if (std::ranges::find(refusals_, what, &Refusal::what) != refusals_.end()) return;
     refusals_.push_back({what, "", is_code(code.section) ? object_.section_names[code.section] : "", code.offset});
   }
-  /// The first code that refers to a name.
+  /// The first position in the code that refers to a name.
   Code caller_of(const std::string& name) const {
     for (std::size_t i = 0; i < object_.sections.size(); ++i) {
       if (!is_code(i)) continue;
@@ -306,7 +306,7 @@ class Judge {
     constexpr std::string_view beginnings = "_Znw _Zna _Zdl _Zda";
     return begins_with(beginnings, name);
   }
-  /// What the instrumentation of kernels calls.
+  /// A function that the instrumentation of kernels calls.
   static bool is_hook(std::string_view name) {
     return name.starts_with("__tsan_") || name.starts_with("simt_mem") ||
            name.starts_with("__ubsan_handle_out_of_bounds");
@@ -314,7 +314,7 @@ class Judge {
 
   void defined(const Object::Symbol& symbol) {
     if (symbol.type == STT_OBJECT && is_code(symbol.section))
-      refuse("has data among its code: " + readable(symbol.name));
+      refuse("has data in a code section: " + readable(symbol.name));
     if (symbol.binding == STB_LOCAL) return;
     if (is_chapters(symbol.name)) return;
     const bool is_shared = symbol.binding != STB_GLOBAL && symbol.section < object_.sections.size() &&
@@ -325,7 +325,7 @@ class Judge {
         (rules_.kernels && is_of_kernel_headers(symbol.name) && !rules_.taken.contains(symbol.name)) ||
         (rules_.cuda && symbol.name.starts_with("_ZN"));
     if (is_shared && is_known && !is_refused_of_library(symbol.name)) return;
-    // A name of one's own, where it is nobody else's.
+    // An answer's own name is allowed unless it is reserved or already defined.
     const bool reserved = is_standard(symbol.name) || is_of_the_book(symbol.name) || symbol.name.starts_with("__") ||
                           (rules_.kernels && is_of_kernel_headers(symbol.name));
     const bool taken = rules_.taken.contains(symbol.name) || !library_of(symbol.name).empty() || symbol.name == "main";
@@ -344,11 +344,11 @@ class Judge {
     }
     constexpr std::uint64_t memory = SHF_ALLOC | SHF_WRITE;
     if ((header.sh_flags & memory) == memory && !name.starts_with(".data.rel.ro")) static_bytes_ += header.sh_size;
-    if (is_code(i) && !name.starts_with(".text")) refuse("has code in a place of its own (" + name + ")");
-    if (is_code(i) && (header.sh_flags & SHF_WRITE) != 0) refuse("has code that can be written");
+    if (is_code(i) && !name.starts_with(".text")) refuse("has code in a section of its own (" + name + ")");
+    if (is_code(i) && (header.sh_flags & SHF_WRITE) != 0) refuse("has writable code");
   }
 
-  /// Whether it is the function that a compiler makes of a file's initialisers, not one that was written.
+  /// Whether the entry is the function that the compiler generates for a file's initialisers.
   bool is_compilers(const Object::Relocation& entry) const {
     std::string name = entry.symbol.name;
     for (const Object::Symbol& symbol : object_.symbols) {
@@ -359,7 +359,7 @@ class Judge {
     return name.starts_with("_GLOBAL__sub_I_") || name.starts_with("_sub_I_");
   }
 
-  /// Before main runs what the simulator's instrumentation and <iostream> need, and nothing else.
+  /// Before main, only the initialisers of the simulator's instrumentation and of <iostream> may run.
   void initialisers(std::size_t section) {
     if (rules_.cuda) return;
     constexpr std::string_view allowed =
@@ -380,7 +380,7 @@ class Judge {
   static constexpr std::uint64_t kStaticBytes = 64 << 10;
   const Object& object_;
   const ObjectRules& rules_;
-  std::uint64_t static_bytes_ = 0;  ///< of variables that outlive a call; in kernels, what is checked lies there too
+  std::uint64_t static_bytes_ = 0;  ///< of static variables; in kernels, they include checked memory
   std::vector<Refusal> refusals_;
 };
 
@@ -390,7 +390,7 @@ std::set<std::string> names_taken(const std::vector<std::string>& files) {
   std::set<std::string> names;
   for (const std::string& file : files) {
     const Object object(book::read_file(file));
-    const bool library = file.ends_with(".so");  // its functions call each other through names that can be replaced
+    const bool library = file.ends_with(".so");  // its functions call each other through symbols that can be interposed
     for (const Object::Symbol& symbol : object.symbols) {
       const bool counts = symbol.binding == STB_GLOBAL || (library && symbol.binding == STB_WEAK);
       if (counts && symbol.section != SHN_UNDEF) names.insert(symbol.name);

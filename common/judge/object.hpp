@@ -1,5 +1,5 @@
-// What a compiled answer may define and call: read from its object file, before it is linked. Names in a source can be
-// made in many ways; what the linker sees is what there is. Knows ELF for 64 bits; nothing of assignments.
+// What a compiled answer may define and call, read from its object file before linking. A source can form names in many
+// ways; the symbol table is complete. Supports 64-bit ELF.
 #pragma once
 
 #include <filesystem>
@@ -13,24 +13,25 @@
 namespace workbook::judge {
 
 struct ObjectRules {
-  bool kernels = false;  ///< compiled for the simulator or a GPU: it may launch kernels, and use what they use
-  bool cuda = false;     ///< by nvcc: what that adds for itself is allowed, code that registers kernels before main too
-  std::set<std::string> taken = {};  ///< what the program around the answer defines: names_taken
+  bool kernels = false;  ///< compiled for the simulator or a GPU: it may launch kernels and call their functions
+  bool cuda =
+      false;  ///< compiled by nvcc, whose additions are allowed, including code that registers kernels before main
+  std::set<std::string> taken = {};  ///< names that the program linked with the answer defines: names_taken
 };
 
-/// What these objects and shared libraries define and nobody else may, as their symbols are called. An inline function
-/// of a header is none of them: where the program has it too, the program's is the one that counts.
+/// The symbols that only these objects and shared libraries may define. Inline functions of headers are excluded: if
+/// the program defines one too, the program's definition is used.
 std::set<std::string> names_taken(const std::vector<std::string>& files);
 
-/// What in the object file is not for an answer, each once: "calls send", "defines main", "has code that runs before
-/// main". Allowed are: definitions in a chapter's namespace (chNN), and those that several objects may share
-/// (templates, inline functions) of the language's library, of the book's own types and, in kernels, of the headers
-/// that make a kernel, unless their names are taken; and calls of the language, its library but for threads and files
-/// of programs, and what kernels are made of. Empty: all is well.
+/// The violations in an object file, each once: "calls send", "defines main", "has code that runs before main".
+/// Definitions are allowed in a chapter's namespace (chNN). So are those that several objects may share (templates,
+/// inline functions) of the standard library, of the book's types and, in kernels, of the kernel headers, unless their
+/// names are taken. Calls are allowed to the language's runtime, to its library except for threads, files and
+/// processes, and to the functions of kernels. Empty: no violation.
 std::vector<Refusal> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules);
 
-/// Who refers to whom in an object file that was compiled with -ffunction-sections and -fdata-sections: functions by
-/// the names of their symbols, tables and variables by names that are no symbol's.
+/// The references in an object file that was compiled with -ffunction-sections and -fdata-sections. Functions appear
+/// under their symbol names, tables and variables under names that no symbol has.
 std::vector<std::pair<std::string, std::string>> references(const std::filesystem::path& object);
 
 }  // namespace workbook::judge

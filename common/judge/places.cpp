@@ -11,7 +11,7 @@ namespace workbook::judge {
 namespace fs = std::filesystem;
 namespace {
 
-/// The exercise of a file of the book in whose region a line lies; empty if in none.
+/// The exercise whose region contains a line of a book file; empty if no region does.
 std::string exercise_at(const fs::path& file, int line) {
   const book::MarkedFile marked = book::parse_reader(file.filename().string(), book::read_file(file));
   const auto found = std::ranges::find_if(
@@ -19,8 +19,8 @@ std::string exercise_at(const fs::path& file, int line) {
   return found == marked.regions.end() ? "" : found->id;
 }
 
-/// The line of the reader's file that holds what this given line of the book's does: as far behind the region before
-/// it. 0 if it does not say the same there.
+/// The line of the reader's file that corresponds to a given line of the book's file: at the same distance from the
+/// preceding region. 0 if the texts of the two lines differ.
 int same_line(const fs::path& books, const fs::path& own, int line) {
   const book::MarkedFile from = book::parse_reader(books.filename().string(), book::read_file(books));
   const book::MarkedFile to = book::parse_reader(own.filename().string(), book::read_file(own));
@@ -46,7 +46,7 @@ void name_place(const Workspace& workspace, const Plan& plan, simt::SourceLine& 
   if (!of_solution || plan.tree.name == "solutions" || !fs::is_regular_file(path)) return;
   const fs::path own = plan.tree.folder / in_solutions.lexically_relative(plan.chapter->name());
   if (fs::is_regular_file(own) && book::read_file(own) == book::read_file(path)) {
-    source.file = workspace.shown(own);  // compiled once for both
+    source.file = workspace.shown(own);  // the reader's identical file is compiled only once
     return;
   }
   const std::string exercise = exercise_at(path, source.line);
@@ -60,20 +60,20 @@ void name_place(const Workspace& workspace, const Plan& plan, simt::SourceLine& 
                         : "the book's " + exercise;
 }
 
-/// Whether a line that the reader knows is none that an exercise asks for.
+/// Whether a line belongs to given code rather than to an exercise.
 bool is_given(const Workspace& workspace, const simt::SourceLine& source) {
   const fs::path path = workspace.book.root / source.file;
   return !source.known_as.empty() || (fs::is_regular_file(path) && exercise_at(path, source.line).empty());
 }
 
-/// Of an address that cannot be: given lines take it from those of the exercise.
+/// Explains an invalid address in a given line: the exercise's code has passed it there.
 void explain_given_line(const Workspace& workspace, simt::Report& report) {
   using enum simt::Mistake;
   constexpr simt::Mistake of_addresses[] = {outside_global, outside_shared, outside_array, misaligned};
   if (std::ranges::count(of_addresses, report.mistake) == 0 || !is_given(workspace, report.side.source)) return;
   report.advice =
-      "this line is none of yours: look at what your lines hand it, a pointer, an index, or the number of a head, a "
-      "tile or rows; " +
+      "this line is given code: check what your code passes to it (a pointer, the index of a head or a tile, a number "
+      "of rows); " +
       report.advice;
 }
 

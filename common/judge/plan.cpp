@@ -15,7 +15,7 @@ namespace {
 using book::Chapter;
 using book::Exercise;
 
-/// By exercise. Without solutions/ (a release) the tree itself says where its regions are.
+/// The regions by exercise. Without solutions/ (in a release) they are those of the tree itself.
 std::map<std::string, RegionInTree> regions_of(const Workspace& workspace, const Chapter& chapter, const Tree& tree) {
   std::map<std::string, RegionInTree> found;
   for (const std::string& file : chapter.files) {
@@ -36,7 +36,7 @@ std::map<std::string, RegionInTree> regions_of(const Workspace& workspace, const
   return found;
 }
 
-/// Which of an exercise's marker lines are gone from a reader's file.
+/// A message that says which of an exercise's marker lines are missing in a reader's file.
 std::string lost_markers(const book::MarkedFile& file, const std::string& id) {
   const std::string begin = "// BEGIN " + id, end = "// END " + id;
   const auto line_of = [&](const std::string& marker) {
@@ -47,14 +47,14 @@ std::string lost_markers(const book::MarkedFile& file, const std::string& id) {
     return found == file.lines.end() ? 0 : int(found - file.lines.begin()) + 1;
   };
   const int begins = line_of(begin), ends = line_of(end);
-  if (begins == 0 && ends == 0) return fmt::format("{}: the lines {} and {} are gone", file.name, begin, end);
-  if (ends == 0) return fmt::format("{}:{}: the line {} that closes this region is gone", file.name, begins, end);
-  if (begins == 0) return fmt::format("{}:{}: the line {} that opens this region is gone", file.name, ends, begin);
-  return fmt::format("{}:{}: the markers of exercise {} stand twice, or another region's lie between them", file.name,
+  if (begins == 0 && ends == 0) return fmt::format("{}: the lines {} and {} are missing", file.name, begin, end);
+  if (ends == 0) return fmt::format("{}:{}: the line {} that ends this region is missing", file.name, begins, end);
+  if (begins == 0) return fmt::format("{}:{}: the line {} that begins this region is missing", file.name, ends, begin);
+  return fmt::format("{}:{}: the markers of exercise {} occur twice or enclose the marker of another region", file.name,
                      begins, id);
 }
 
-/// True if the tree is the solution with just this region changed: then the whole chapter is the graft.
+/// Whether the tree differs from the solution in this region alone. Then the whole chapter is the graft.
 bool is_solution_but(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const RegionInTree& in,
                      const book::Region& region) {
   return std::all_of(chapter.files.begin(), chapter.files.end(), [&](const std::string& file) {
@@ -64,8 +64,8 @@ bool is_solution_but(const Workspace& workspace, const Chapter& chapter, const T
   });
 }
 
-/// The solution with the tree's region of this exercise, written to a folder of its own. What it changes in what the
-/// reader knows a file by is added to the plan.
+/// Writes the solution with the tree's region of this exercise to a separate folder. Adds the original names of the
+/// copied files to the plan.
 Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in, const std::string& id) {
   const Chapter& chapter = *plan.chapter;
   Tree grafted{"grafts/" + plan.tree.name + "/" + id,
@@ -96,8 +96,7 @@ PlannedExercise plan_exercise(const Workspace& workspace, Plan& plan, const std:
   const book::Region* region = in.error.empty() ? in.reader.find(id) : nullptr;
   if (region == nullptr) {
     planned.broken = in.error.empty() ? lost_markers(in.reader, id) : in.error;
-    planned.broken +=
-        fmt::format("\n  put the marker lines back, or start the file again: ./workbook reset --file {}", id);
+    planned.broken += fmt::format("\n  restore the marker lines, or reset the file: ./workbook reset --file {}", id);
     return planned;
   }
   const Backend backend = plan.request.backend;
@@ -118,8 +117,8 @@ PlannedExercise plan_exercise(const Workspace& workspace, Plan& plan, const std:
   return planned;
 }
 
-/// The stage to compare with: the chapter before this one that has a stage of the same pass, on the same backend if it
-/// has that, from solutions/ or chapters/.
+/// Plans the stage to compare with: that of the last earlier chapter with the same pass, if possible on the same
+/// backend, from solutions/ or chapters/.
 void plan_previous(const Workspace& workspace, Plan& plan) {
   const Chapter* previous = nullptr;
   for (const Chapter& other : workspace.book.chapters) {
@@ -137,7 +136,7 @@ void plan_previous(const Workspace& workspace, Plan& plan) {
   plan.jobs.try_emplace(job.name, std::move(job));
 }
 
-/// Gives each exercise's job a twin that a debugger can follow.
+/// Replaces each exercise's job with a copy that is built for a debugger.
 void plan_for_debugger(Plan& plan) {
   for (auto& [id, exercise] : plan.exercises) {
     if (exercise.worker.empty()) continue;
@@ -160,7 +159,7 @@ Plan make_plan(const Workspace& workspace, const Chapter& chapter, const Tree& t
   plan.regions = regions_of(workspace, chapter, tree);
   worker::WorkerJob whole = whole_job(workspace, chapter, tree, request.backend);
   plan.whole = whole.name;
-  plan.jobs.try_emplace(whole.name, std::move(whole));  // always: exercises fall back on it
+  plan.jobs.try_emplace(whole.name, std::move(whole));  // always, since exercises fall back to it
   const bool graft = workspace.book.has_solutions(chapter) && tree.name != "solutions" &&
                      request.grafts.value_or(request.backend != Backend::cuda);
   for (const Exercise& exercise : chapter.exercises) {

@@ -35,40 +35,40 @@ json subject_json(const worker::WorkerBuilt& built, const Plan& plan) {
                       built.ok ? "" : first_errors(as_the_reader_knows(built.log, plan)), false);
 }
 
-/// Whether an exercise is the one that is tested, if only one is.
-bool is_asked(const std::string& id, const std::string& exercise) {
+/// Whether an exercise is tested: all are if `exercise` is empty.
+bool is_tested(const std::string& id, const std::string& exercise) {
   return exercise.empty() || id == exercise;
 }
 
-/// Products in the lines of kernels' exercises that no test can tell from right ones: they are wrong from 2^31 on.
+/// Warnings about 32-bit index computations in kernels. They overflow only from 2^31 on, so no test can detect them.
 std::string narrow_offsets(const Workspace& workspace, const Plan& plan, const std::string& exercise) {
   std::string warnings;
   for (const auto& [id, in] : plan.regions) {
     const book::Region* region = in.reader.find(id);
-    if (!is_asked(id, exercise) || region == nullptr || book::is_open(*region) ||
+    if (!is_tested(id, exercise) || region == nullptr || book::is_open(*region) ||
         fs::path(in.file).extension() == ".cpp")
       continue;
     for (const book::NarrowProduct& product : book::narrow_products(book::join_lines(in.reader.lines))) {
       if (product.line <= region->begin_line || product.line >= region->end_line) continue;
       const std::string warning = fmt::format(
-          "{}:{}: {} is computed in 32 bits, and wrong from 2^31 on, more than a test can hold: "
-          "make its first factor a std::int64_t\n",
+          "{}:{}: {} is computed in 32 bits and overflows from 2^31 on, which no test is large enough to show: make "
+          "its first factor a std::int64_t\n",
           workspace.shown(plan.tree.written() / in.file), product.line, product.text);
-      if (warnings.find(warning) == std::string::npos) warnings += warning;  // four pointers may move by one product
+      if (warnings.find(warning) == std::string::npos) warnings += warning;  // several pointers may use one offset
     }
   }
   return warnings;
 }
 
-/// What the compiler warns of in lines of the tree's exercises, whichever build said it first. Everything else in those
-/// files is the book's. Where one exercise is tested, those of the others are left out.
+/// The compiler's warnings about the tested exercises of the tree, from the first build that reports each. Warnings
+/// about other lines are omitted, since those are the book's.
 std::string own_warnings(const Workspace& workspace, const Plan& plan, const Built& built,
                          const std::string& exercise) {
   const auto is_own = [&](const std::string& file, int line) {
     return std::ranges::any_of(plan.regions, [&](const auto& entry) {
       const auto& [id, in] = entry;
       const book::Region* region = in.reader.find(id);
-      return is_asked(id, exercise) && region != nullptr && file == workspace.shown(plan.tree.written() / in.file) &&
+      return is_tested(id, exercise) && region != nullptr && file == workspace.shown(plan.tree.written() / in.file) &&
              line > region->begin_line && line < region->end_line && !book::is_open(*region);
     });
   };
@@ -83,10 +83,10 @@ std::string own_warnings(const Workspace& workspace, const Plan& plan, const Bui
   return text + narrow_offsets(workspace, plan, exercise);
 }
 
-/// compute-sanitizer over the workers of one run.
+/// compute-sanitizer for the workers of one run.
 struct Watching {
-  std::vector<std::string> command;  ///< empty: nothing watches
-  fs::path reports;                  ///< a folder, one file for each worker
+  std::vector<std::string> command;  ///< empty: no sanitizer
+  fs::path reports;                  ///< a folder with one file per worker
 };
 Watching watch_with(const Workspace& workspace, const RunRequest& request) {
   Watching watching;
@@ -104,7 +104,7 @@ Watching watch_with(const Workspace& workspace, const RunRequest& request) {
   return watching;
 }
 
-/// What it found, as one more test.
+/// The findings of compute-sanitizer, as an additional test.
 Verdict findings(const Watching& watching, const std::string& tool) {
   Verdict verdict;
   verdict.test = fmt::format("compute-sanitizer --tool {} finds nothing", tool);
@@ -113,19 +113,18 @@ Verdict findings(const Watching& watching, const std::string& tool) {
   for (const auto& entry : fs::directory_iterator(watching.reports)) {
     const std::string text = book::read_file(entry.path());
     ++reports;
-    // The tool's own summary: it has no other output for programs.
+    // The tool's summary is its only machine-readable result.
     const bool clean = text.find("SUMMARY: 0 errors") != std::string::npos ||
                        text.find("SUMMARY: 0 hazards displayed (0 errors, 0 warnings)") != std::string::npos;
     if (!clean) verdict.message += first_errors(text) + "\n";
   }
-  if (reports == 0) verdict.message = "it wrote no report";
+  if (reports == 0) verdict.message = "compute-sanitizer wrote no report";
   verdict.result = verdict.message.empty() ? Result::passed : Result::failed;
   return verdict;
 }
 
-/// The code that each group of tests runs on, for the context. What an exercise that cannot be judged alone runs on
-/// instead is noted in the run, and so is a file whose given lines were changed, of which an exercise alone has the
-/// book's.
+/// The code that each group of tests runs on, for the context. Adds a note to the run for an exercise that cannot be
+/// judged alone, and for a file with changed given lines, which grafts replace with the book's.
 json subjects_json(const Workspace& workspace, const Plan& plan, const Built& built, ChapterRun& run) {
   const auto built_as = [&](const std::string& job) {
     const auto found = built.find(job);
@@ -133,7 +132,7 @@ json subjects_json(const Workspace& workspace, const Plan& plan, const Built& bu
   };
   const worker::WorkerBuilt whole = built_as(plan.whole);
   json subjects{{kWhole, subject_json(whole, plan)}};
-  std::map<std::string, int> changed;  // files -> first given line that is not the book's; 0: none, or it is said
+  std::map<std::string, int> changed;  // file -> first changed given line; 0: none, or already noted
   for (const auto& [id, exercise] : plan.exercises) {
     json& entry = subjects[id];
     const auto region = plan.regions.find(id);
@@ -149,47 +148,47 @@ json subjects_json(const Workspace& workspace, const Plan& plan, const Built& bu
     entry["on_host"] = on_host;
     const RegionInTree& in = plan.regions.at(id);
     if (!stands_in) {
-      // What was put together for grading has the book's lines already; what it left out, grading says.
+      // A tree assembled for grading has the book's lines already. Grading reports what it has left out.
       if (plan.tree.as_written.empty() && !changed.contains(in.file))
         changed[in.file] = book::first_difference(in.reader, in.solution);
       continue;
     }
     changed[in.file] = 0;
     run.notes.push_back(
-        fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
-                    "its tests ran on your whole chapter",
+        fmt::format("exercise {} needs code that you changed outside its region, so it cannot be judged alone: its "
+                    "tests ran on your whole chapter",
                     id));
   }
   for (const auto& [file, line] : changed) {
     if (line == 0) continue;
     run.notes.push_back(
-        fmt::format("{}:{} is not as it was given, and stands in no region (BEGIN to END): exercises of this file were "
-                    "tested with the book's lines around them. Grading takes along #include <…> and functions of your "
-                    "own between the given lines; a given line that was changed it puts back",
+        fmt::format("{}:{} was changed outside every BEGIN/END region: exercises in this file were tested with the "
+                    "book's lines around them. Grading keeps #include <…> lines and functions that you add between the "
+                    "given lines; it restores a given line that you changed",
                     workspace.shown(plan.tree.written() / file), line));
   }
   return subjects;
 }
 
-/// How the worker is started under a debugger: a shell's command, which is given the worker's path as its last word.
-/// gdb stops once, in the first line of the test's exercise. Empty: no debugger.
+/// The shell command that starts the worker under a debugger; the worker's path is appended. gdb stops once, at the
+/// first line of the test's exercise. Empty: no debugger.
 std::string debugger_of(const Workspace& workspace, const Plan& plan, const RunRequest& request) {
   if (!request.debug) return "";
   if (const char* other = std::getenv("WORKBOOK_DEBUGGER")) return other;
-  std::string place;
+  std::string location;
   for (const auto& [id, exercise] : plan.exercises) {
     const RegionInTree& in = plan.regions.at(id);
     const book::Region* region = in.reader.find(id);
     const auto& tests = plan.chapter->find(id)->tests;
     if (region == nullptr || std::ranges::find(tests, request.only) == tests.end()) continue;
-    place = fmt::format("{}:{}", workspace.shown(plan.tree.written() / in.file), region->begin_line + 1);
+    location = fmt::format("{}:{}", workspace.shown(plan.tree.written() / in.file), region->begin_line + 1);
   }
   std::string words = "gdb -q -ex 'set confirm off' -ex 'set breakpoint pending on'";
-  if (!place.empty()) words += fmt::format(" -ex {} -ex run", worker::shell_quoted("tbreak " + place));
+  if (!location.empty()) words += fmt::format(" -ex {} -ex run", worker::shell_quoted("tbreak " + location));
   return words + " --args";
 }
 
-/// What the test program reads (tests/support/context.hpp).
+/// The context that the test program reads (tests/support/context.hpp).
 json context_json(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request,
                   const Watching& watching, ChapterRun& run) {
   const auto previous = built.find(plan.previous);
@@ -218,11 +217,11 @@ std::string exact(const std::string& name) {
   return spec;
 }
 
-/// Which tests are asked for, as a Catch2 test spec; empty: all.
+/// The requested tests as a Catch2 test spec; empty: all.
 std::string test_spec(const Chapter& chapter, const RunRequest& request) {
   std::string spec;
   if (chapter.runs_on(Backend::cpu)) spec = request.backend == Backend::cpu ? "~[kernel]" : "[kernel]";
-  if (!request.only.empty()) return spec + exact(request.only);  // in this order: after a name "~" is a part of it
+  if (!request.only.empty()) return spec + exact(request.only);  // a "~" after a name would be part of the name
   std::vector<std::string> groups = request.groups;
   if (groups.empty() && !request.exercise.empty()) groups = {request.exercise};
   std::string groups_spec;
@@ -231,42 +230,42 @@ std::string test_spec(const Chapter& chapter, const RunRequest& request) {
   return groups.empty() ? spec : groups_spec;
 }
 
-/// The lines of the source that reports name: equal for the same mistakes.
-std::string places_of(const std::vector<simt::Report>& reports) {
-  std::string places;
+/// The source lines in a list of reports. Equal lists stand for the same mistakes.
+std::string locations_of(const std::vector<simt::Report>& reports) {
+  std::string locations;
   const auto add = [&](const simt::Side& side) {
-    places += fmt::format(" {}:{}:{}", side.source.file, side.source.line, side.source.known_as);
+    locations += fmt::format(" {}:{}:{}", side.source.file, side.source.line, side.source.known_as);
   };
   for (const simt::Report& report : reports) {
-    places += name(report.mistake);
+    locations += name(report.mistake);
     add(report.side);
     if (report.other) add(*report.other);
   }
-  return places;
+  return locations;
 }
 
-/// Adds the reports' texts to the messages: in full once, and by the first line where another test has shown the same.
-void tell_reports(std::vector<Verdict>& verdicts) {
-  std::map<std::string, std::string> shown;  // places -> the test that shows them
+/// Adds the reports' texts to the messages. If an earlier test shows the same reports, only the first line is repeated.
+void append_reports(std::vector<Verdict>& verdicts) {
+  std::map<std::string, std::string> shown;  // locations -> the test that shows them
   for (Verdict& verdict : verdicts) {
     if (verdict.reports.empty()) continue;
-    const auto [first, is_new] = shown.emplace(places_of(verdict.reports), verdict.test);
+    const auto [first, is_new] = shown.emplace(locations_of(verdict.reports), verdict.test);
     std::string text = simt::text(verdict.reports);
     while (text.ends_with('\n')) text.pop_back();
     if (!is_new) {
-      text = fmt::format("{}\n  the same places as in \"{}\", where they are shown", text.substr(0, text.find('\n')),
-                         first->second);
+      text = fmt::format("{}\n  at the same lines as in \"{}\", which shows the full report",
+                         text.substr(0, text.find('\n')), first->second);
     }
-    if (verdict.reports_left_out > 0) text += fmt::format("\nand {} reports more", verdict.reports_left_out);
+    if (verdict.reports_left_out > 0) text += fmt::format("\nand {} more reports", verdict.reports_left_out);
     verdict.message += "\n" + book::indented(text, "  ");
   }
 }
 
-/// Runs the test program: its verdicts come as JSON lines on its descriptor 3.
+/// Runs the test program, which writes its verdicts as JSON lines to file descriptor 3.
 void run_program(const Workspace& workspace, const Plan& plan, const RunRequest& request, const json& context,
                  ChapterRun& run) {
   const Chapter& chapter = *plan.chapter;
-  static std::atomic<int> runs{0};  // several at a time have a context each
+  static std::atomic<int> runs{0};  // several runs at a time need separate contexts
   const fs::path context_path =
       workspace.toolchain.build_folder / "contexts" / fmt::format("{}.{}.{}.json", chapter.name(), ::getpid(), ++runs);
   book::write_file(context_path, context.dump(2));
@@ -356,13 +355,13 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
   run.own_warnings = own_warnings(workspace, plan, built, request.exercise);
   const Watching watching = watch_with(workspace, request);
   run_program(workspace, plan, request, context_json(workspace, plan, built, request, watching, run), run);
-  tell_reports(run.tests);
+  append_reports(run.tests);
   if (!watching.command.empty()) run.tests.push_back(findings(watching, request.sanitizer));
   for (Verdict& verdict : run.tests) {
     verdict.chapter = plan.chapter->name();
     verdict.backend = request.backend;
     verdict.hidden = request.hidden;
-    // Where to look: the region in the tree's file.
+    // The location for the reader: the region in the tree's file.
     const auto found = plan.regions.find(verdict.exercise);
     if (found == plan.regions.end() || !found->second.error.empty()) continue;
     const book::Region* region = found->second.reader.find(verdict.exercise);

@@ -1,5 +1,5 @@
-// Running a chapter's tests on a tree of its files: plans, builds, runs the chapter's test program on the workers, and
-// collects its verdicts. Used by test, watch, the gates, and whoever grades.
+// Runs a chapter's tests on a tree of its files: plans and builds the workers, runs the chapter's test program on them,
+// and collects its verdicts. Used by test, watch, the gates and grading.
 #pragma once
 
 #include <filesystem>
@@ -12,46 +12,47 @@
 
 namespace workbook::judge {
 
-/// What the tests of one chapter came to, on one backend.
+/// The results of one chapter's tests on one backend.
 struct ChapterRun {
   const book::Chapter* chapter = nullptr;
   Backend backend = Backend::cpu;
   std::string tree;
   std::vector<Verdict> tests;
-  std::vector<std::string> notes;  ///< e.g. that a graft did not compile and the whole chapter counts
-  std::string warnings;            ///< of the compiler, on the whole chapter
-  std::string own_warnings;        ///< those in lines of exercises, in whichever build
-  std::string unavailable;         ///< why nothing ran, if the backend's kernels cannot run here
-  /// What a tree's workers have noted, where it is noted or has flags (common/cuda/instances.hpp), each line once.
+  std::vector<std::string> notes;  ///< for example that a graft did not compile and the whole chapter was tested
+  std::string warnings;            ///< the compiler's, for the whole chapter
+  std::string own_warnings;        ///< those about the reader's exercises, from any build
+  std::string unavailable;         ///< the reason if the backend's kernels cannot run here
+  /// The kernel instances that a tree's workers have recorded (common/cuda/instances.hpp), each once. Only for trees
+  /// with `noted` or flags.
   std::set<std::string> instances = {};
-  bool finished = true;  ///< the test program got to its end; else a verdict of kWhole says how it ended
+  bool finished = true;  ///< the test program has finished; otherwise a verdict of kWhole says how it ended
 
   int count(Result result) const;
-  bool none_failed() const;  ///< every test passed, or is skipped: it cannot run here
+  bool none_failed() const;  ///< every test passed or was skipped
 };
 /// {"chapter", "backend", "source", "passed", …, "notes", "tests": […]}, as notes/json.md documents it.
 nlohmann::json to_json(const ChapterRun& run);
-/// At least one test passed, and all others are skipped.
+/// Whether at least one test passed and all others passed or were skipped.
 bool all_passed(const std::vector<ChapterRun>& runs);
 
 struct RunRequest : PlanRequest {
-  std::vector<std::string>
-      groups;        ///< only the tests of these exercises, kWhole among them; empty: all that is planned
-  std::string only;  ///< one test by name; empty: all. With `debug` it runs under a debugger on this terminal.
+  std::vector<std::string> groups;  ///< only the tests of these exercises (or kWhole); empty: all planned ones
+  std::string only;  ///< one test by name; empty: all. With `debug` the test runs under a debugger on this terminal.
   bool until_failure = false;  ///< stops after the first test that fails
   double time_limit = 10;
-  std::string sanitizer;  ///< on the GPU: a tool of compute-sanitizer that watches the workers; empty: none
+  std::string sanitizer;  ///< on the GPU: the compute-sanitizer tool that runs the workers; empty: none
 
-  // What grading does in its own way.
+  // Set by grading only.
   Build build;                             ///< builds the workers, of the code under test and of the book
-  std::vector<std::string> worker_prefix;  ///< program and arguments that start a worker in its isolation; empty: none
+  std::vector<std::string> worker_prefix;  ///< command that starts a worker in isolation; empty: none
   std::filesystem::path program;           ///< test program; empty: the chapter's public one
-  bool hidden = false;                     ///< the program is an instructor's: its verdicts are hidden ones
+  bool hidden = false;                     ///< the program holds an instructor's tests, whose verdicts are hidden
   double total_time = 0;                   ///< seconds that the test program may take; 0: no limit
 };
 
-/// Runs the tests of a plan that is built. In a chapter that has the CPU among its backends, the tests tagged [kernel]
-/// run on the others, all the rest on the CPU. Where the backend cannot run here, every test is skipped and says why.
+/// Runs the tests of a plan that has been built. If the CPU is among the chapter's backends, tests tagged [kernel] run
+/// on the other backends and all others on the CPU. If the backend cannot run here, every test is skipped with the
+/// reason.
 ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request);
 
 /// The plans for each backend of the chapter, or for `only`.

@@ -15,7 +15,7 @@ std::string names_of(const std::vector<Mask>& masks) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The same for the stages of one pass.
+/// As disagreement() below, for the stages of one pass.
 std::string disagreement(const book::Chapter& chapter, const std::string& pass, Backend backend, const char* file,
                          const worker::WorkerDescription& description) {
   const worker::StageDescription* stage = description.find(pass);
@@ -23,7 +23,7 @@ std::string disagreement(const book::Chapter& chapter, const std::string& pass, 
     return fmt::format("chapter.toml has {} = \"{}\", but {} has no such stage",
                        pass == chapter.pass ? "pass" : "more_passes", pass, file);
   if (stage->element != chapter.element_on(backend))
-    return fmt::format("on \"{}\" chapter.toml has the element \"{}\", {} has \"{}\"", name(backend),
+    return fmt::format("on \"{}\" chapter.toml has the element \"{}\", but {} has \"{}\"", name(backend),
                        name(chapter.element_on(backend)), file, name(stage->element));
   for (const Element element : chapter.more_elements) {
     if (backend != Backend::cpu && description.find(pass, element) == nullptr)
@@ -32,14 +32,14 @@ std::string disagreement(const book::Chapter& chapter, const std::string& pass, 
   for (const worker::StageDescription& more : description.stages) {
     const bool named = more.element == float32 || chapter.takes(more.element, backend);
     if (more.pass == pass && !named)
-      return fmt::format("{} has a stage for \"{}\", which chapter.toml has not among its more_elements", file,
+      return fmt::format("{} has a stage for \"{}\", which is missing in chapter.toml's more_elements", file,
                          name(more.element));
   }
   if (stage->masks != chapter.masks)
-    return fmt::format("chapter.toml has the masks {}, {} has {}", names_of(chapter.masks), file,
+    return fmt::format("chapter.toml has the masks {}, but {} has {}", names_of(chapter.masks), file,
                        names_of(stage->masks));
   if (const bool shared = std::ranges::count(chapter.shared_heads, backend) > 0; stage->shared_heads != shared)
-    return fmt::format("chapter.toml says that heads {} share K and V on \"{}\", {} does not",
+    return fmt::format("chapter.toml says that heads {} share K and V on \"{}\", but {} does not",
                        shared ? "may" : "may not", name(backend), file);
   return "";
 }

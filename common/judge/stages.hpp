@@ -1,4 +1,4 @@
-// What a chapter's manifest says of its stage, held against what the stage says of itself.
+// Compares the description of a stage in a chapter's manifest with the stage's own description.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace workbook::judge {
 
-/// The first thing in which chapter.toml and the stages of the chapter's worker on `backend` disagree, as a sentence;
-/// empty if they agree: the passes, the element, the masks, and the file that describes the stage.
+/// The first disagreement between chapter.toml and the stages of the chapter's worker on `backend`, as a sentence;
+/// empty if they agree. Compares the passes, the element, the masks, and the file that describes the stage.
 std::string disagreement(const book::Chapter& chapter, Backend backend, const worker::WorkerDescription& description);
 
 }  // namespace workbook::judge

@@ -15,10 +15,10 @@ namespace {
 
 using book::Chapter;
 
-constexpr std::uint64_t kMostMemory = std::uint64_t(1) << 46;  // bytes of addresses: as good as no limit
+constexpr std::uint64_t kMostMemory = std::uint64_t(1) << 46;  // bytes of address space: practically no limit
 
-/// Where an open exercise stands, as "chapters/…:12"; empty if the reader's files do not say.
-std::string place_of(const Workspace& workspace, const std::string& exercise) {
+/// The location of an open exercise, "chapters/…:12"; empty if the reader's files do not contain it.
+std::string location_of(const Workspace& workspace, const std::string& exercise) {
   const auto progress = book::load_progress(workspace.book);
   const auto found = progress.find(exercise);
   return found == progress.end() || found->second.line == 0
@@ -26,7 +26,7 @@ std::string place_of(const Workspace& workspace, const std::string& exercise) {
              : fmt::format("{}:{}", workspace.shown(found->second.file), found->second.line);
 }
 
-/// One call of the stage, with room for the record.
+/// Calls the stage once, with a buffer for the record.
 worker::Reply call_traced(worker::Worker& worker, const Chapter& chapter, const Problem& problem,
                           const TraceRequest& request) {
   std::map<std::string, double> numbers = request.numbers;
@@ -43,7 +43,7 @@ worker::Reply call_traced(worker::Worker& worker, const Chapter& chapter, const 
     return worker.call(with_record);
   };
   if (pass != "backward") return worker::forward(encoded(problem, element), numbers, send, operation).reply;
-  Tensor<float> dO(problem.Q.sizes);  // any will do: what is counted does not depend on the numbers
+  Tensor<float> dO(problem.Q.sizes);  // any values will do: the counters do not depend on them
   dO.values = normal_values(dO.values.size(), request.seed);
   const auto given = encoded(worker::backward_problem(problem, dO, element), element);
   return worker::backward(operation, given, element, numbers, send).reply;
@@ -87,27 +87,29 @@ Traced run_traced(const Workspace& workspace, const Chapter& chapter, const Tree
   try {
     const worker::Reply reply = call_traced(worker, chapter, problem, request);
     const std::vector<std::byte>& bytes = reply.outputs.at("trace");
-    const auto end = std::find(bytes.begin(), bytes.end(), std::byte{0xFF});  // an output's filling; in no UTF-8
+    const auto end =
+        std::find(bytes.begin(), bytes.end(), std::byte{0xFF});  // the initial byte of outputs; does not occur in UTF-8
     traced.trace = parse_trace({reinterpret_cast<const char*>(bytes.data()), std::size_t(end - bytes.begin())});
   } catch (const worker::Failure& failure) {
     traced.result = worker::name(failure.ending);
     traced.message = failure.what();
     if (failure.ending == worker::Ending::todo) {
-      const std::string place = place_of(workspace, failure.todo);
-      traced.message = fmt::format("exercise {} is still open{}{}", failure.todo, place.empty() ? "" : ": ", place);
+      const std::string location = location_of(workspace, failure.todo);
+      traced.message =
+          fmt::format("exercise {} is still open{}{}", failure.todo, location.empty() ? "" : ": ", location);
     }
   }
   workspace.progress("");
   return traced;
 }
 
-std::int64_t tile_rows_taken(const Trace& trace, const std::string& tensor, std::int64_t asked) {
+std::int64_t tile_rows_taken(const Trace& trace, const std::string& tensor, std::int64_t requested) {
   std::int64_t took = 0;
   for (const TracedLaunch& launch : trace.launches) {
     const TracedTensor* found = launch.tensor(tensor);
     if (found == nullptr || !found->tiling) continue;
     took = found->tiling->tile_rows;
-    if (took == asked) break;
+    if (took == requested) break;
   }
   return took;
 }

@@ -22,7 +22,7 @@ std::string times_text(std::optional<double> times) {
   return times ? number_text(*times) : "-";
 }
 
-/// Names as in simt::Counters (common/simt/counters.hpp), with the metric named there.
+/// Names as in simt::Counters (common/simt/counters.hpp), with the metrics listed there.
 struct Metric {
   const char *counter, *metric;
 };
@@ -60,7 +60,7 @@ constexpr std::array<Metric, 53> metrics{{
     {"warp_barriers", ""},
     {"shuffles", ""},
     {"votes", ""},
-    // Recorded only where there are any:
+    // Recorded only if not 0:
     {"global.bulk_load_bytes", "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"},
     {"global.bulk_store_bytes", "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum"},
     {"global.bulk_reduce_bytes", "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_red.sum"},
@@ -108,7 +108,7 @@ DrawnCell drawn(const TileCell& cell, bool counts) {
   return {DrawnCell::Kind::read, counts ? text : "#"};
 }
 
-/// What Hopper's TMA moved, and the barriers in shared memory; nothing of kernels without them.
+/// The transfers of Hopper's TMA and the mbarriers. Adds nothing for kernels without them.
 void add_copy_engine(std::vector<std::pair<std::string, std::string>>& facts, const TracedLaunch& launch) {
   const auto count = [&](const char* name) { return launch.if_any(name); };
   if (count("bulk_loads") + count("bulk_stores") + count("bulk_reductions") > 0) {
@@ -133,15 +133,14 @@ void add_copy_engine(std::vector<std::pair<std::string, std::string>>& facts, co
 }  // namespace
 
 const char* const traffic_legend =
-    "sectors: 32 bytes each, as the kernel asks for them, before any cache; at least: different sectors, which a cache "
-    "of any size would leave; times: how many times over";
+    "sectors: 32 bytes each, as the kernel requests them, before any cache; at least: distinct sectors, the traffic "
+    "with an ideal cache; times: sectors / at least";
 const char* const shared_legend =
-    "LDSM, STSM: fragments loaded and stored, eight rows of 16 bytes at a time; wavefronts: passes through the 32 "
-    "banks; at least: "
-    "without bank conflicts; conflicts: the share of the wavefronts that they cause";
+    "LDSM, STSM: fragments loaded and stored, eight rows of 16 bytes at a time; wavefronts: cycles of the 32 banks; at "
+    "least: without bank conflicts; conflicts: the share of wavefronts caused by bank conflicts";
 
 std::string launch_shape(const TracedLaunch& launch) {
-  return fmt::format("grid ({}, {}, {}), block ({}, {}, {}): {} {} of {} threads, {} dynamic shared memory a block",
+  return fmt::format("grid ({}, {}, {}), block ({}, {}, {}): {} {} of {} threads, {} dynamic shared memory per block",
                      launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2],
                      launch.blocks(), launch.blocks() == 1 ? "block" : "blocks", launch.threads(),
                      launch.shared_bytes == 0 ? "no" : book::bytes_text(double(launch.shared_bytes)) + " of");
@@ -234,7 +233,7 @@ TraceTable shared_table(const TracedLaunch& launch) {
 std::string occupancy_text(const simt::GpuClass& gpu, std::int64_t threads, std::int64_t shared_bytes,
                            std::int64_t registers) {
   const simt::Occupancy fits = simt::occupancy(gpu, int(threads), std::size_t(shared_bytes), int(registers));
-  return fmt::format("{} {} on a multiprocessor ({}), {} of {} warps, limited by {}", fits.blocks,
+  return fmt::format("{} {} per SM ({}), {} of {} warps, limited by {}", fits.blocks,
                      fits.blocks == 1 ? "block" : "blocks", gpu.title, fits.blocks * ((threads + 31) / 32),
                      gpu.threads_sm / 32, fits.limit);
 }
@@ -244,12 +243,12 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   const auto count = [&](const char* name) { return launch.counter(name); };
   const std::string fits =
       occupancy_text(worker::simulated_gpu(), launch.threads(), launch.shared_bytes, launch.registers);
-  facts.emplace_back(
-      "occupancy",
-      fits + (launch.registers > 0 ? fmt::format("; setmaxnreg gives a block {} of 65536 registers", launch.registers)
-                                   : "; registers, which nvcc counts, may allow fewer"));
+  facts.emplace_back("occupancy",
+                     fits + (launch.registers > 0
+                                 ? fmt::format("; with setmaxnreg a block has {} of 65536 registers", launch.registers)
+                                 : "; the registers, which nvcc reports, may allow fewer"));
   const std::int64_t wgmma = launch.if_any("wgmma_instructions");
-  facts.emplace_back("tensor cores", wgmma > 0 ? fmt::format("{} wgmma, counted once a warp", wgmma)
+  facts.emplace_back("tensor cores", wgmma > 0 ? fmt::format("{} wgmma, counted once per warp", wgmma)
                                      : count("tensor_instructions") == 0
                                          ? "not used"
                                          : fmt::format("{} mma_sync, {} instructions", count("multiply_calls"),
@@ -258,22 +257,22 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
                                      ? "none"
                                      : fmt::format("{} instructions", count("async_instructions")));
   add_copy_engine(facts, launch);
-  std::string barriers = fmt::format("{} __syncthreads, {} a block", count("block_barriers"),
+  std::string barriers = fmt::format("{} __syncthreads, {} per block", count("block_barriers"),
                                      number_text(double(count("block_barriers")) / double(launch.blocks())));
-  // For each tile of the tensor that blocks walk through: the one read most.
-  const auto walked = std::max_element(launch.tensors.begin(), launch.tensors.end(),
-                                       [&](const auto& a, const auto& b) { return a.tile_reads() < b.tile_reads(); });
-  if (walked != launch.tensors.end() && walked->tile_reads() > 0 && count("block_barriers") > 0) {
-    barriers += fmt::format(", {} for each tile of {} that is read",
-                            number_text(double(count("block_barriers")) / walked->tile_reads()), walked->name);
+  // Per tile of the tensor over which blocks loop: the one with most tile reads.
+  const auto streamed = std::max_element(launch.tensors.begin(), launch.tensors.end(),
+                                         [&](const auto& a, const auto& b) { return a.tile_reads() < b.tile_reads(); });
+  if (streamed != launch.tensors.end() && streamed->tile_reads() > 0 && count("block_barriers") > 0) {
+    barriers += fmt::format(", {} per tile of {} that is read",
+                            number_text(double(count("block_barriers")) / streamed->tile_reads()), streamed->name);
   }
-  if (count("named_barriers") > 0) barriers += fmt::format("; {} of some warps", count("named_barriers"));
+  if (count("named_barriers") > 0) barriers += fmt::format("; {} named barriers", count("named_barriers"));
   facts.emplace_back("barriers", fmt::format("{}; {} __syncwarp", barriers, count("warp_barriers")));
   if (count("shuffles") + count("votes") > 0) {
     facts.emplace_back("shuffles", fmt::format("{}, and {} votes", count("shuffles"), count("votes")));
   }
   if (const std::int64_t exponentials = launch.if_any("exponentials"); exponentials > 0)
-    facts.emplace_back("exp2", fmt::format("{} of threads; a multiprocessor gives 16 a cycle", exponentials));
+    facts.emplace_back("exp2", fmt::format("{} by threads; an SM computes 16 per cycle", exponentials));
   if (count("shared.atomic_instructions") > 0) {
     facts.emplace_back("shared atomics", fmt::format("{} instructions", count("shared.atomic_instructions")));
   }
@@ -282,7 +281,7 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
     const TraceTiling& tiling = *tensor.tiling;
     facts.emplace_back(
         "tiles of " + tensor.name,
-        fmt::format("{} of {} rows, {} each{}; {} reads of one", tiling.matrices * tiling.tiles(), tiling.tile_rows,
+        fmt::format("{} of {} rows, {} each{}; {} tile reads", tiling.matrices * tiling.tiles(), tiling.tile_rows,
                     book::bytes_text(double(tiling.tile_rows * tiling.row_bytes)),
                     tiling.rows % tiling.tile_rows == 0
                         ? ""
@@ -291,7 +290,7 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   }
   for (const TracedNote& note : launch.notes) {
     facts.emplace_back(fmt::format("\"{}\"", note.label),
-                       fmt::format("noted {} times (different blocks and values)", note.count()));
+                       fmt::format("noted {} times (distinct pairs of block and value)", note.count()));
   }
   return facts;
 }
@@ -353,25 +352,24 @@ std::vector<std::pair<DrawnCell, std::string>> map_legend(const TileMap& map, co
   const auto add = [&](Kind kind, const char* text, const std::string& meaning) {
     if (occurs(kind)) legend.push_back({{kind, text}, meaning});
   };
-  add(Kind::read, counts ? "a number:" : "#", counts ? "read so many times" : "read");
+  add(Kind::read, counts ? "a number:" : "#", counts ? "the number of reads" : "read");
   add(Kind::masked, counts ? "a number, m:" : "m", "read, and masked");
   add(Kind::part, "~", "read in part");
   add(Kind::never, ".", "never read");
-  add(Kind::mixed, "+", "some of them one way, some another");
+  add(Kind::mixed, "+", "a group of tiles that differ");
   return legend;
 }
 
 std::string map_note(const TileMap& map, const DrawnMap& drawn) {
   std::string note;
   if (drawn.scale > 1) {
-    note = fmt::format("{} x {} tiles are drawn as one: there are {} x {}", drawn.scale, drawn.scale, map.rows.size(),
-                       map.columns());
+    note = fmt::format("one cell stands for {} x {} tiles; there are {} x {}", drawn.scale, drawn.scale,
+                       map.rows.size(), map.columns());
   }
   if (map.divided) {
-    note += fmt::format(
-        "{}several blocks read the same tile, not all of them once: its reads are divided evenly among "
-        "them",
-        note.empty() ? "" : "; ");
+    note +=
+        fmt::format("{}several blocks read the same tile, some more than once: its reads are divided evenly among them",
+                    note.empty() ? "" : "; ");
   }
   return note;
 }

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "common/judge/trial.hpp"
+#include "common/judge/observation.hpp"
 
 namespace workbook::judge {
 
@@ -68,15 +68,15 @@ std::optional<double> ratio(std::int64_t sectors, std::int64_t unique) {
   return unique == 0 ? std::nullopt : std::optional(double(sectors) / double(unique));
 }
 
-/// Every block that reads the tensor reads one tile of it.
-bool one_tile_a_block(const TracedTensor& tensor) {
+/// Whether every block that reads the tensor reads exactly one tile of it.
+bool one_tile_per_block(const TracedTensor& tensor) {
   return !tensor.tiles_of_block.empty() &&
          std::all_of(tensor.tiles_of_block.begin(), tensor.tiles_of_block.end(), [](const auto& entry) {
            return entry.second.size() == 1 && entry.second[0].first == entry.second[0].second;
          });
 }
 
-/// How many blocks read each tile.
+/// The number of blocks that read each tile.
 std::vector<std::int64_t> readers_of(const TracedTensor& tensor) {
   std::vector<std::int64_t> readers(tensor.reads.size(), 0);
   for (const auto& [block, runs] : tensor.tiles_of_block) {
@@ -87,7 +87,7 @@ std::vector<std::int64_t> readers_of(const TracedTensor& tensor) {
   return readers;
 }
 
-/// The tensor's tile reads by those blocks that read the other tensor too.
+/// The number of tile reads of the tensor by blocks that read the other tensor too.
 double tile_reads_beside(const TracedTensor& tensor, const TracedTensor& other) {
   const std::vector<std::int64_t> readers = readers_of(tensor);
   double reads = 0;
@@ -101,16 +101,17 @@ double tile_reads_beside(const TracedTensor& tensor, const TracedTensor& other) 
   return reads;
 }
 
-/// The maps of one tensor's tiles, one for each matrix. `own`: the tensor whose tiles the rows are; null: blocks are.
+/// The maps of one tensor's tiles, one per matrix. `own`: the tensor whose tiles are the rows; null: the rows are
+/// blocks.
 std::vector<TileMap> maps_of(const TracedLaunch& launch, const TracedTensor& tensor, const TracedTensor* own) {
   const std::int64_t columns = tensor.tiling->tiles(), own_tiles = own == nullptr ? 0 : own->tiling->tiles();
   const std::vector<std::int64_t> readers = readers_of(tensor);
-  // What is masked are tiles that a block walks through, not the ones that it owns.
-  const bool walked = std::none_of(launch.tensors.begin(), launch.tensors.end(),
-                                   [&](const TracedTensor& other) { return is_walked_over(other, tensor); });
+  // Masked tiles are among those over which a block loops, not among those that it owns.
+  const bool streamed = std::none_of(launch.tensors.begin(), launch.tensors.end(),
+                                     [&](const TracedTensor& other) { return is_streamed(other, tensor); });
   const TracedNote* masked = nullptr;
   for (const TracedNote& note : launch.notes) {
-    if (walked && note.label == "masked tile") masked = &note;
+    if (streamed && note.label == "masked tile") masked = &note;
   }
   const auto is_masked = [&](std::int64_t block, std::int64_t column) {
     if (masked == nullptr || !masked->values_of_block.contains(block)) return false;
@@ -158,11 +159,11 @@ std::vector<TileMap> maps_of(const TracedLaunch& launch, const TracedTensor& ten
 
 }  // namespace
 
-bool is_walked_over(const TracedTensor& walked, const TracedTensor& kept) {
-  const double walked_reads = tile_reads_beside(walked, kept), kept_reads = tile_reads_beside(kept, walked);
+bool is_streamed(const TracedTensor& streamed, const TracedTensor& kept) {
+  const double streamed_reads = tile_reads_beside(streamed, kept), kept_reads = tile_reads_beside(kept, streamed);
   constexpr double rounding = 1e-6;  // shares of a tile's reads are fractions
-  if (std::abs(walked_reads - kept_reads) > rounding) return walked_reads > kept_reads;
-  return walked_reads > 0 && walked.tiles_of_block.size() < kept.tiles_of_block.size();
+  if (std::abs(streamed_reads - kept_reads) > rounding) return streamed_reads > kept_reads;
+  return streamed_reads > 0 && streamed.tiles_of_block.size() < kept.tiles_of_block.size();
 }
 
 std::optional<double> TracedTensor::times_read() const {
@@ -230,7 +231,7 @@ Trace parse_trace(const std::string& text) {
     for (const json& launch : record.at("launches")) trace.launches.push_back(launch_of(launch));
     trace.reports = record.at("reports").get<std::vector<std::string>>();
   } catch (const json::exception& error) {
-    throw std::runtime_error(std::string("the record of the launches cannot be read: ") + error.what());
+    throw std::runtime_error(std::string("cannot parse the record of the launches: ") + error.what());
   }
   return trace;
 }
@@ -240,27 +241,28 @@ std::vector<TileMap> tile_maps(const TracedLaunch& launch) {
   for (const TracedTensor& tensor : launch.tensors) {
     if (tensor.tiling && !tensor.tiles_of_block.empty()) tiled.push_back(&tensor);
   }
-  // The rows: tiles of the first tensor of which a block has one, if every block that reads others has one.
+  // The rows are tiles of the first tensor of which each block reads one tile, if every block that reads other tensors
+  // reads this one too.
   const auto own_at = std::find_if(tiled.begin(), tiled.end(), [&](const TracedTensor* own) {
-    return one_tile_a_block(*own) && std::all_of(tiled.begin(), tiled.end(), [&](const TracedTensor* other) {
+    return one_tile_per_block(*own) && std::all_of(tiled.begin(), tiled.end(), [&](const TracedTensor* other) {
              return std::all_of(other->tiles_of_block.begin(), other->tiles_of_block.end(),
                                 [&](const auto& entry) { return own->tiles_of_block.contains(entry.first); });
            });
   });
   const TracedTensor* own = own_at == tiled.end() ? nullptr : *own_at;
-  // The columns: all others; those of which a block has one tile too only if there is nothing else to show.
-  std::vector<const TracedTensor*> walked;
+  // The columns are the other tensors. Those with one tile per block are used only if there are no others.
+  std::vector<const TracedTensor*> streamed;
   for (const bool single : {false, true}) {
-    if (!walked.empty()) break;
+    if (!streamed.empty()) break;
     for (const TracedTensor* tensor : tiled) {
-      if (tensor != own && one_tile_a_block(*tensor) == single) walked.push_back(tensor);
+      if (tensor != own && one_tile_per_block(*tensor) == single) streamed.push_back(tensor);
     }
   }
 
   std::vector<TileMap> all;
-  for (const TracedTensor* tensor : walked) {
+  for (const TracedTensor* tensor : streamed) {
     for (TileMap& map : maps_of(launch, *tensor, own)) {
-      // Matrices that are alike are one map, and so are tensors. Blocks differ by their numbers.
+      // Matrices with equal cells share a map, and so do tensors. Rows that are blocks always have different indices.
       const auto alike = [&](const TileMap& other) {
         return other.cells == map.cells && other.tile_rows == map.tile_rows && other.divided == map.divided;
       };
@@ -285,7 +287,7 @@ std::vector<TileMap> tile_maps(const TracedLaunch& launch) {
       same->tensors.push_back(map.tensors[0]);
     }
   }
-  // What is read most often first: the tensors that the blocks walk through.
+  // The maps with most reads come first: those of the tensors over which the blocks loop.
   const auto reads = [](const TileMap& map) {
     double sum = 0;
     for (const auto& row : map.cells) {

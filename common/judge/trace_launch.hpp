@@ -1,5 +1,5 @@
-// What a launch did, as the worker recorded it (common/cuda/trace_record.hpp), and the maps of the tiles that its
-// blocks read. Knows nothing of how either is shown.
+// A launch as the worker recorded it (common/cuda/trace_record.hpp), and the maps of the tiles that its blocks read.
+// Contains no presentation.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,30 @@
 
 namespace workbook::judge {
 
-/// A tensor's rows in tiles: matrices one behind the other, the last tile of each may be short.
+/// The tiling of a tensor's rows. Matrices are consecutive, and the last tile of each may be short.
 struct TraceTiling {
   std::int64_t matrices = 0, rows = 0, row_bytes = 0, tile_rows = 0;
-  std::int64_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }  ///< of one matrix
+  std::int64_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }  ///< per matrix
 };
 
-/// What one launch asked of one tensor.
+/// The accesses of one launch to one tensor.
 struct TracedTensor {
   std::string name;
   std::int64_t bytes = 0;                        ///< its size
   std::map<std::string, std::int64_t> counters;  ///< "load_sectors", …: simt::GlobalCounters by name
-  std::optional<TraceTiling> tiling;             ///< where its reads are counted by tiles
-  std::vector<double> reads;                     ///< with a tiling: how many times each tile was read, by all blocks
-  /// With a tiling: the tiles of which each block read something, as (first, last), ascending.
+  std::optional<TraceTiling> tiling;             ///< if its reads are counted by tile
+  std::vector<double> reads;                     ///< with a tiling: the number of reads of each tile by all blocks
+  /// With a tiling: the tiles that each block read at least in part, as (first, last), ascending.
   std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> tiles_of_block;
 
   std::int64_t counter(const std::string& name) const { return counters.at(name); }
-  /// What TMA moved; 0 where the record names none.
+  /// A counter of TMA transfers; 0 if the record does not contain it.
   std::int64_t bulk(const char* name) const;
   std::int64_t read_bytes() const { return counter("load_bytes") + counter("async_bytes") + bulk("bulk_load_bytes"); }
   std::int64_t written_bytes() const {
     return counter("store_bytes") + bulk("bulk_store_bytes") + bulk("bulk_reduce_bytes");
   }
-  /// TMA's bytes count as sectors of 32.
+  /// TMA's bytes are converted to 32-byte sectors.
   std::int64_t read_sectors() const {
     return counter("load_sectors") + counter("async_sectors") + (bulk("bulk_load_bytes") + 31) / 32;
   }
@@ -44,47 +44,48 @@ struct TracedTensor {
     return counter("store_sectors") + (bulk("bulk_store_bytes") + 31) / 32 + bulk("bulk_reduce_sectors");
   }
   std::int64_t read_requests() const { return counter("load_requests") + counter("async_requests"); }
-  /// How many times what was read or written of it went over the wire; nothing if nothing did.
+  /// Sectors transferred divided by distinct sectors; empty without accesses.
   std::optional<double> times_read() const;
   std::optional<double> times_written() const;
   double tile_reads() const;  ///< the sum of `reads`
 };
 
-/// Whether blocks walk over the one tensor's tiles while they keep one of the other: the blocks that read both read
-/// more tiles of it. If equally many, it is the one that fewer blocks read, since a block may have nothing to walk
-/// over.
-bool is_walked_over(const TracedTensor& walked, const TracedTensor& kept);
+/// Whether blocks loop over the tiles of the first tensor while they keep one tile of the second. Then the blocks that
+/// read both read more tiles of the first. If the numbers are equal, the tensor that fewer blocks read is the streamed
+/// one, since a block's loop may be empty.
+bool is_streamed(const TracedTensor& streamed, const TracedTensor& kept);
 
-/// An annotation of the kernel's, such as "masked tile": in which blocks, with which values, as (first, last).
+/// An annotation of the kernel, such as "masked tile": its values in each block, as (first, last).
 struct TracedNote {
   std::string label;
   std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> values_of_block;
-  std::int64_t count() const;  ///< of different (block, value)
+  std::int64_t count() const;  ///< the number of distinct (block, value) pairs
 };
 
-/// What block 0 did between two block barriers, all its warps together. What is not named is 0.
+/// The work of all warps of block 0 between two block barriers. Counters that are not listed are 0.
 struct TracedInterval {
   std::map<std::string, std::int64_t> counters;  ///< "tensor_instructions", …, as a launch's
-  /// By tensor: "load_bytes", …, as a launch's, and "arrived_bytes" of asynchronous copies that were waited for.
+  /// By tensor: "load_bytes", …, as a launch's, and "arrived_bytes" for asynchronous copies whose completion was
+  /// awaited.
   std::map<std::string, std::map<std::string, std::int64_t>> tensors;
 
   std::int64_t counter(const std::string& name) const;
   std::int64_t counter(const std::string& tensor, const std::string& name) const;
 };
 
-/// Of one line, the access to shared memory with most bank conflicts: the lanes (or rows of an 8x8 matrix) that the
-/// banks should serve at once.
+/// The access of one line to shared memory with most bank conflicts: the lanes (or rows of an 8x8 matrix) that access
+/// the banks at the same time.
 struct TracedAccess {
   std::int64_t wavefronts = 0, ideal = 0, bytes = 0;
   bool rows = false;
   std::vector<int> lanes, banks;
   std::vector<std::string> places;  ///< "S[0][16]"
-  int bank = 0;                     ///< the one with most different words
-  std::vector<int> in_bank;         ///< who asks for it: indices of `lanes`
+  int bank = 0;                     ///< the bank with most distinct words
+  std::vector<int> in_bank;         ///< the requests to this bank, as indices of `lanes`
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TracedAccess, wavefronts, ideal, bytes, rows, lanes, banks, places, bank, in_bank)
 
-/// What one line of the kernel's source asked for. What is not named is 0.
+/// The accesses of one line of the kernel's source. Counters that are not listed are 0.
 struct TracedLine {
   std::string file, function;
   int line = 0;
@@ -102,14 +103,15 @@ struct TracedWait {
   std::int64_t begin = 0, end = 0, interval = 0;
 };
 
-/// A copy of TMA to shared memory, of block 0; times as a wait's; it has landed in interval `last`.
+/// A TMA load of block 0. Times are as in TracedWait; the load has completed in interval `last`.
 struct TracedFlight {
   int warp = 0;
-  std::string what, barrier;  ///< "K 3", and at which barrier it ends: "full[1]"
+  std::string what, barrier;  ///< "K 3", and the barrier that it completes on: "full[1]"
   std::int64_t begin = 0, end = 0, interval = 0, last = 0;
 };
 
-/// What block 0 noted of a row: its value from an interval on, until the next one. +-infinity and NaN are possible.
+/// The annotated values of a row in block 0. A value holds from its interval until the next entry. It may be ±infinity
+/// or NaN.
 struct TracedValues {
   std::string label;
   std::int64_t row = 0;
@@ -119,9 +121,9 @@ struct TracedValues {
 struct TracedLaunch {
   std::string kernel;
   std::int64_t grid[3], block[3], shared_bytes = 0;
-  std::int64_t registers = 0;                    ///< of a block after setmaxnreg; 0: it has not been called
+  std::int64_t registers = 0;                    ///< per block after setmaxnreg; 0: not called
   std::map<std::string, std::int64_t> counters;  ///< "global.load_sectors", "block_barriers", …: simt::Counters by name
-  std::vector<TracedTensor> tensors;             ///< those touched, in the order of allocation
+  std::vector<TracedTensor> tensors;             ///< the accessed tensors, in the order of allocation
   std::vector<TracedNote> notes;
   std::vector<TracedInterval> intervals;  ///< the last one ends with the block
   std::vector<TracedLine> lines;          ///< by file and line
@@ -131,7 +133,7 @@ struct TracedLaunch {
   std::vector<std::string> reports;       ///< the simulator's, each a text of several lines
 
   std::int64_t counter(const std::string& name) const { return counters.at(name); }
-  /// Of those that are recorded only where there are any.
+  /// A counter that is recorded only if it is not 0.
   std::int64_t if_any(const std::string& name) const { return counters.contains(name) ? counters.at(name) : 0; }
   std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
   std::int64_t threads() const { return block[0] * block[1] * block[2]; }
@@ -140,35 +142,35 @@ struct TracedLaunch {
 
 struct Trace {
   std::vector<TracedLaunch> launches;
-  std::vector<std::string> reports;  ///< of what was found after them: elements of an output never written
-  std::int64_t too_large = 0;        ///< bytes that the record would take, if it did not fit
+  std::vector<std::string> reports;  ///< findings after the launches: output elements that were never written
+  std::int64_t too_large = 0;        ///< the size of a record that did not fit, in bytes
 };
-/// Reads the worker's text. std::runtime_error if it is none.
+/// Parses the worker's record. std::runtime_error if it is invalid.
 Trace parse_trace(const std::string& text);
 
-/// One cell of a map: what the blocks of a row read of a tile.
+/// One cell of a map: the reads of a tile by the blocks of a row.
 struct TileCell {
-  double reads = 0;     ///< how many times the tile was read, parts of it counted as parts
+  double reads = 0;     ///< the number of reads; a partial read counts as a fraction
   bool masked = false;  ///< annotated as "masked tile"
   friend bool operator==(const TileCell&, const TileCell&) = default;
 };
 
-/// Which tiles were read, by whom: the same in all matrices (heads) named.
+/// Which blocks read which tiles. One map stands for all matrices (heads) listed in it.
 struct TileMap {
-  std::vector<std::string> tensors;    ///< whose tiles the columns are: "K", "V" where both are read alike
-  std::int64_t tile_rows = 0;          ///< rows in a tile of theirs
-  std::string row_tensor;              ///< whose tiles the rows are, one a block: "Q"; empty: the rows are blocks
-  std::int64_t row_tile_rows = 0;      ///< rows in a tile of that
+  std::vector<std::string> tensors;  ///< the tensors whose tiles are the columns: "K" and "V" if their maps are equal
+  std::int64_t tile_rows = 0;        ///< rows per tile of these tensors
+  std::string row_tensor;  ///< the tensor whose tiles are the rows, one per block: "Q"; empty: the rows are blocks
+  std::int64_t row_tile_rows = 0;      ///< rows per tile of row_tensor
   std::vector<std::int64_t> matrices;  ///< ascending
-  std::vector<std::int64_t> rows;      ///< number of the tile in its matrix, or of the block (of the first matrix)
+  std::vector<std::int64_t> rows;      ///< index of the tile in its matrix, or of the block (for the first matrix)
   std::vector<std::vector<TileCell>> cells;  ///< [row][column]
-  bool divided = false;  ///< blocks share a tile that was read more often than there are blocks: divided among them
+  bool divided = false;                      ///< the reads of a shared tile were divided evenly among its blocks
 
   std::size_t columns() const { return cells.empty() ? 0 : cells[0].size(); }
   double most_reads() const;
 };
-/// The maps of a launch. Where each block reads one tile of a tensor (of Q, say), the rows are that tensor's tiles,
-/// otherwise blocks. Tensors without a tiling have none.
+/// The maps of a launch. If each block reads one tile of a tensor such as Q, the rows are that tensor's tiles;
+/// otherwise they are blocks. Tensors without a tiling have no map.
 std::vector<TileMap> tile_maps(const TracedLaunch& launch);
 
 }  // namespace workbook::judge

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostText = 44, kMostPlaces = 4;
+constexpr std::size_t kMostText = 44, kMostElements = 4;
 
 LineCosts costs_of(const TracedLine& line) {
   LineCosts costs;
@@ -41,13 +41,13 @@ std::string folded(const std::string& text) {
   return result;
 }
 
-/// A file of the record, read once.
+/// A source file of the record, read once.
 struct Source {
   std::vector<std::string> lines;
   std::vector<book::Region> regions;
 };
 
-/// The parts of one kernel, without anything beside.
+/// The parts of one kernel, without comparisons.
 std::vector<ComparedPart> parts_of(const Workspace& workspace, const Trace& trace) {
   std::map<std::string, Source> sources;
   const auto source_of = [&](const std::string& file) -> const Source& {
@@ -72,15 +72,15 @@ std::vector<ComparedPart> parts_of(const Workspace& workspace, const Trace& trac
     }
   }
   std::vector<ComparedPart> parts;
-  for (auto& [place, line] : lines) {
+  for (auto& [location, line] : lines) {
     if (line.costs == LineCosts{}) continue;
-    const Source& source = source_of(place.first);
+    const Source& source = source_of(location.first);
     if (line.line >= 1 && std::size_t(line.line) <= source.lines.size())
       line.text = folded(source.lines[std::size_t(line.line) - 1]);
     const auto region = std::ranges::find_if(
         source.regions, [&](const book::Region& r) { return r.begin_line < line.line && line.line < r.end_line; });
-    const std::string exercise = region == source.regions.end() ? "" : region->id, function = functions.at(place);
-    const std::string file = workspace.shown((workspace.book.root / place.first).lexically_normal());
+    const std::string exercise = region == source.regions.end() ? "" : region->id, function = functions.at(location);
+    const std::string file = workspace.shown((workspace.book.root / location.first).lexically_normal());
     auto part = std::ranges::find_if(parts, [&](const ComparedPart& p) {
       return p.file == file && p.exercise == exercise && (!exercise.empty() || p.function == function);
     });
@@ -114,10 +114,9 @@ std::optional<LineCosts> counterpart(const ComparedPart& part, std::size_t index
 }  // namespace
 
 const char* const lines_legend =
-    "By source line. shared: wavefronts, passes through the 32 banks; over: those that bank conflicts cost; sectors: "
-    "32 "
-    "bytes of device memory. Lines of two kernels are matched by their text, within the same exercise or function; a "
-    "line that has no counterpart counts only in the sum";
+    "By source line. shared: wavefronts, cycles of the 32 banks; over: wavefronts caused by bank conflicts; sectors: "
+    "32 bytes of device memory. Lines of two kernels are matched by their text within the same exercise or function; a "
+    "line without a counterpart counts only in the sum";
 
 LineCosts& LineCosts::operator+=(const LineCosts& other) {
   wavefronts += other.wavefronts;
@@ -138,7 +137,7 @@ std::vector<TraceBeside> traces_beside(const Workspace& workspace, const book::C
     beside.push_back(
         {"book", true, run_traced(workspace, chapter, solutions_tree(workspace, chapter), problem, request)});
   }
-  if (!request.operation.empty()) return beside;  // the chapter before has nothing like it
+  if (!request.operation.empty()) return beside;  // the previous chapter has no such operation
   const book::Chapter* before = nullptr;
   const std::string& pass = request.pass.empty() ? chapter.pass : request.pass;
   for (const book::Chapter& other : workspace.book.chapters) {
@@ -195,14 +194,14 @@ TraceTable lines_table(const ComparedPart& part, const std::vector<TraceBeside>&
 std::string worst_text(const ComparedLine& line) {
   if (!line.worst) return "";
   const TracedAccess& worst = *line.worst;
-  std::vector<std::string> asking, places;
+  std::vector<std::string> requesting, elements;
   for (const int i : worst.in_bank) {
-    asking.push_back(fmt::format("{}", worst.lanes.at(std::size_t(i))));
-    if (places.size() < kMostPlaces) places.push_back(worst.places.at(std::size_t(i)));
+    requesting.push_back(fmt::format("{}", worst.lanes.at(std::size_t(i))));
+    if (elements.size() < kMostElements) elements.push_back(worst.places.at(std::size_t(i)));
   }
-  return fmt::format("line {}: {} wavefronts where {} would do: {} {} ask for bank {}: {}{}", line.line,
-                     worst.wavefronts, worst.ideal, worst.rows ? "rows" : "lanes", fmt::join(asking, ", "), worst.bank,
-                     fmt::join(places, ", "), worst.in_bank.size() > kMostPlaces ? ", ..." : "");
+  return fmt::format("line {}: {} wavefronts instead of {}: {} {} access bank {}: {}{}", line.line, worst.wavefronts,
+                     worst.ideal, worst.rows ? "rows" : "lanes", fmt::join(requesting, ", "), worst.bank,
+                     fmt::join(elements, ", "), worst.in_bank.size() > kMostElements ? ", ..." : "");
 }
 
 }  // namespace workbook::judge

@@ -16,8 +16,8 @@ std::string kib(std::int64_t bytes) {
   return bytes % 1024 == 0 ? fmt::format("{} KiB", bytes / 1024) : fmt::format("{} B", bytes);
 }
 
-/// What is moved of a tensor, "K 1: 8 KiB": the tile in which it begins, if it is moved tile after tile, and from the
-/// first tile on again when all have been.
+/// The text of a transfer, "K 1: 8 KiB": the tensor, the tile in which the transfer begins, and the size. The tile
+/// index starts again at 0 after the last tile.
 std::string moved_text(const TracedTensor& tensor, std::int64_t before, std::int64_t bytes) {
   const std::int64_t tile_bytes = tensor.tiling ? tensor.tiling->tile_rows * tensor.tiling->row_bytes : 0;
   const std::string number =
@@ -29,15 +29,15 @@ ordered_json bar(std::size_t first, std::size_t last, const std::string& text) {
   return {{"first", first}, {"last", last}, {"text", text}};
 }
 
-/// Copies of one tensor that run beside the kernel: TMA's, from the interval that starts them to that in which they
-/// have landed, or cp.async's, to the one that waits for them.
+/// Asynchronous copies of one tensor. A bar extends from the interval that issues the copy to the one in which a TMA
+/// load completes, or in which the kernel waits for cp.async.
 ordered_json copies(const TracedLaunch& launch, const TracedTensor& tensor) {
   ordered_json bars = ordered_json::array();
   for (const TracedFlight& flight : launch.flights) {
     if (flight.what.substr(0, flight.what.rfind(' ')) == tensor.name)
       bars.push_back(bar(std::size_t(flight.interval), std::size_t(flight.last), flight.what));
   }
-  std::deque<std::pair<std::size_t, std::int64_t>> started;  // interval, bytes not yet arrived
+  std::deque<std::pair<std::size_t, std::int64_t>> started;  // interval, bytes in flight
   std::int64_t before = 0;
   for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
     const std::int64_t now = launch.intervals[i].counter(tensor.name, "async_bytes");
@@ -68,7 +68,7 @@ ordered_json moved(const TracedLaunch& launch, const TracedTensor& tensor, const
   return bars;
 }
 
-/// A counter of each interval.
+/// The values of a counter in each interval.
 ordered_json counted(const TracedLaunch& launch, const char* counter) {
   ordered_json bars = ordered_json::array();
   for (std::size_t i = 0; i < launch.intervals.size(); ++i) {

@@ -1,5 +1,5 @@
-// What block 0 of a launch does over its time, as facts: the same for the lessons' pictures, the web pages and the
-// trace's page, which notes/site/figures/timeline.mjs draws.
+// The timeline of block 0 of a launch as data. The lessons' pictures, the web pages and the trace's page share it;
+// notes/site/figures/timeline.mjs draws it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,12 +14,13 @@ namespace workbook::judge {
 std::string short_name(const std::string& kernel);
 
 /// {"kernel", "warps", "intervals": N, "lanes": [{"name": "K, copied", "kind": "copied", "bars": [{"first", "last",
-/// "text"}]}]}. Bars go from one interval to another; their text is "K 1: 8 KiB", the tile with which they begin, or a
-/// number of instructions or wavefronts. Lanes without bars are left out.
+/// "text"}]}]}. A bar extends over intervals. Its text is "K 1: 8 KiB", with its first tile, or a number of
+/// instructions or wavefronts. Lanes without bars are omitted.
 nlohmann::ordered_json timeline_facts(const TracedLaunch& launch);
 
 /// {"waits": [{"warp", "what", "begin", "end"}], "flights": [{"what", "barrier", "begin", "end"}]}: in the simulator's
-/// order; a GPU may take another, and lengths say nothing. `lines`: also the source line and the interval of a wait.
+/// order. The order on a GPU may differ, and lengths have no meaning. `lines`: adds the source line and the interval of
+/// a wait.
 nlohmann::ordered_json waits_facts(const TracedLaunch& launch, bool lines);
 
 }  // namespace workbook::judge

@@ -34,15 +34,15 @@ const char* name(Result result) {
 
 Result result_named(std::string_view name) {
   const auto* const found = std::ranges::find_if(kResults, [&](Result result) { return judge::name(result) == name; });
-  if (found == std::end(kResults)) throw std::invalid_argument("\"" + std::string(name) + "\" is no result of a test");
+  if (found == std::end(kResults)) throw std::invalid_argument("\"" + std::string(name) + "\" is not a test result");
   return *found;
 }
 
 namespace {
 
-json trials_json(const std::vector<Trial>& trials) {
+json observations_json(const std::vector<Observation>& observations) {
   json all = json::array();
-  for (const Trial& trial : trials) all.push_back(to_json(trial));
+  for (const Observation& observation : observations) all.push_back(to_json(observation));
   return all;
 }
 
@@ -61,7 +61,7 @@ json to_json(const Verdict& verdict) {
           {"cause", verdict.cause ? json(*verdict.cause) : json(nullptr)},
           {"reports", worker::reports_json(verdict.reports)},
           {"reports_left_out", verdict.reports_left_out},
-          {"trials", trials_json(verdict.trials)},
+          {"trials", observations_json(verdict.observations)},
           {"kinds", verdict.kinds},
           {"unavailable", verdict.unavailable},
           {"blocked_by", verdict.blocked_by.empty() ? json(nullptr) : json(verdict.blocked_by)},
@@ -82,8 +82,8 @@ Verdict verdict_from_json(const json& json) {
   if (const auto& cause = json.at("cause"); !cause.is_null()) verdict.cause = cause.get<Cause>();
   verdict.reports = worker::reports_from_json(json.at("reports"));
   verdict.reports_left_out = json.at("reports_left_out");
-  for (const auto& trial : json.at("trials")) verdict.trials.push_back(trial_from_json(trial));
-  verdict.kinds = json.value("kinds", verdict.kinds);  // records of earlier gradings have none
+  for (const auto& observation : json.at("trials")) verdict.observations.push_back(observation_from_json(observation));
+  verdict.kinds = json.value("kinds", verdict.kinds);  // records of earlier gradings have no kinds
   verdict.unavailable = json.at("unavailable");
   if (const auto& exercise = json.at("blocked_by"); !exercise.is_null()) verdict.blocked_by = exercise;
   if (const auto& place = json.at("place"); !place.is_null()) verdict.place = place.get<SourcePlace>();

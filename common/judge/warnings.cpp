@@ -6,7 +6,7 @@
 namespace workbook::judge {
 namespace {
 
-/// The first line of what a compiler has to say: "FILE:12:7: warning: …", nvcc "FILE(12): warning #177-D: …".
+/// The first line of a compiler's message: "FILE:12:7: warning: …", nvcc "FILE(12): warning #177-D: …".
 struct Headline {
   std::string file;
   int line = 0;

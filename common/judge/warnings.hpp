@@ -1,4 +1,4 @@
-// A compiler's log, warning by warning.
+// Splits a compiler's log into warnings.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,8 @@
 
 namespace workbook::judge {
 
-/// The warnings in a log of g++, clang++ or nvcc whose place is_own accepts, each with the lines that explain it.
+/// The warnings in a log of g++, clang++ or nvcc whose location is_own accepts, each with the explaining lines after
+/// it.
 std::vector<std::string> warnings_in(const std::string& log,
                                      const std::function<bool(const std::string& file, int line)>& is_own);
 

@@ -1,5 +1,5 @@
-// What the engine works with: the book, and what builds it. It knows no terminal: whoever wants to watch gives it a
-// callback.
+// The engine's inputs: the book and the toolchain that builds it. It has no terminal: a caller that shows progress
+// provides a callback.
 #pragma once
 
 #include <filesystem>
@@ -13,21 +13,21 @@
 
 namespace workbook::judge {
 
-/// Something that this machine lacks: the command exits with 3.
+/// This machine lacks a requirement; the command exits with 3.
 class EnvironmentError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Called with what is being done now; with an empty text when nothing is any more.
+/// Called with the current activity, and with an empty text at its end.
 using Progress = std::function<void(const std::string&)>;
 
 struct Workspace {
   book::Book book;
   worker::Toolchain toolchain;
-  Progress on_progress;  ///< empty: nobody watches
+  Progress on_progress;  ///< empty: progress is not shown
 
-  /// A path as the reader should see it: relative to the book if it lies there.
+  /// A path for the reader: relative to the book if it is inside.
   std::string shown(const std::filesystem::path& path) const;
   void progress(const std::string& text) const {
     if (on_progress) on_progress(text);
@@ -37,15 +37,17 @@ struct Workspace {
 /// Opens the book: WORKBOOK_ROOT and WORKBOOK_BUILD, set by the launcher. EnvironmentError without them.
 Workspace open_workspace();
 
-/// Why nothing can run on a backend here; empty if it can. Without a GPU nothing is compiled for one, nvcc or not.
+/// The reason why a backend cannot run here; empty if it can. Without a GPU nothing is compiled for CUDA, even if nvcc
+/// is present.
 std::string why_unavailable(const Workspace& workspace, Backend backend);
 
-/// The first of the chapter's backends that can be built here: exercises are judged on it. Its first one if none can.
+/// The first of the chapter's backends that can be built here, on which exercises are judged. If none can, the first
+/// backend.
 Backend first_backend(const Workspace& workspace, const book::Chapter& chapter);
 
-/// The CMake targets that workers of `chapter` need, on all backends that can be built here.
+/// The CMake targets that workers of `chapter` need on all backends that can be built here.
 std::vector<std::string> worker_targets(const Workspace& workspace, const book::Chapter& chapter);
-/// And those that testing it needs.
+/// The same with the targets of its test program.
 std::vector<std::string> test_targets(const Workspace& workspace, const book::Chapter& chapter);
 
 }  // namespace workbook::judge

@@ -1,5 +1,5 @@
-// What kernels do: the tiles that their blocks read, what happens between two barriers, the bytes that they ask for, as
-// the simulator records it; and which warp has what, as their stages say it.
+// Facts about kernels: the tiles that thread blocks read, the events between two barriers and the requested bytes, from
+// the simulator's record; and the rows of each warp, from the stages' descriptions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace workbook::pictures {
 namespace {
 
 const book::Chapter& own_chapter(const Request& request) {
-  if (request.chapter == nullptr) request.parameters.fail("there is no chapter.toml beside it");
+  if (request.chapter == nullptr) request.parameters.fail("the folder has no chapter.toml");
   return *request.chapter;
 }
 
-/// The launch that a picture of one is drawn from, of the chapter whose picture it is. queries, keys, d, causal;
-/// launch: a part of the kernel's name. book::ManifestError where no kernel is called so.
+/// The launch that a picture shows, of the picture's own chapter. queries, keys, d, causal; launch: a part of the
+/// kernel's name. book::ManifestError if no kernel matches.
 judge::TracedLaunch traced_launch(const Request& request) {
   Parameters& p = request.parameters;
   const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
@@ -29,27 +29,27 @@ judge::TracedLaunch traced_launch(const Request& request) {
   judge::Trace trace = traced(request, own_chapter(request), Nq, Nk, d, p.flag("causal"));
   const auto launch = std::ranges::find_if(
       trace.launches, [&](const judge::TracedLaunch& l) { return l.kernel.find(wanted) != std::string::npos; });
-  if (launch == trace.launches.end()) p.fail(fmt::format("no kernel is called \"{}\"", wanted));
+  if (launch == trace.launches.end()) p.fail(fmt::format("no kernel's name contains \"{}\"", wanted));
   return std::move(*launch);
 }
 
 enum class Cell { skipped, computed, masked };
 
-/// The tiles of S in head 0, queries down, and what the blocks of one launch do with them.
+/// The tiles of S in head 0, with queries as rows, and what the thread blocks of one launch do with them.
 struct Panel {
   std::string kernel;
-  bool blocks_own_keys = false;  ///< a block keeps rows of K and V, and walks over those of Q
+  bool blocks_own_keys = false;  ///< a block keeps K/V tiles and iterates over Q tiles
   std::int64_t row_tile, column_tile;
   std::vector<std::vector<Cell>> cells;  ///< [tile of queries][tile of keys]
   struct Walk {
-    std::int64_t own_first, own_last, first, last;  ///< tiles that a block keeps, and that it walks over
+    std::int64_t own_first, own_last, first, last;  ///< tiles that a block keeps, and tiles that it iterates over
   };
   std::vector<Walk> walks;
 };
 
 using Runs = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// What the launch does with the product of Q's and K's tiles; nothing if it does not read both by tiles.
+/// What the launch does with the tiles of S; nothing if it does not read both Q and K by tiles.
 std::optional<Panel> panel_of(const judge::TracedLaunch& launch) {
   const judge::TracedTensor *Q = launch.tensor("Q"), *K = launch.tensor("K");
   if (Q == nullptr || K == nullptr || !Q->tiling || !K->tiling || Q->reads.empty() || K->reads.empty()) return {};
@@ -57,7 +57,7 @@ std::optional<Panel> panel_of(const judge::TracedLaunch& launch) {
   panel.kernel = judge::short_name(launch.kernel);
   panel.row_tile = Q->tiling->tile_rows;
   panel.column_tile = K->tiling->tile_rows;
-  panel.blocks_own_keys = judge::is_walked_over(*Q, *K);
+  panel.blocks_own_keys = judge::is_streamed(*Q, *K);
   panel.cells.assign(std::size_t(Q->tiling->tiles()),
                      std::vector<Cell>(std::size_t(K->tiling->tiles()), Cell::skipped));
   const judge::TracedTensor &own = panel.blocks_own_keys ? *K : *Q, &walked = panel.blocks_own_keys ? *Q : *K;
@@ -84,14 +84,14 @@ std::optional<Panel> panel_of(const judge::TracedLaunch& launch) {
   return panel;
 }
 
-/// How many of its tiles a block keeps.
+/// The number of tiles that a block keeps.
 std::int64_t tiles_kept(const Panel& panel) {
   std::int64_t most = 1;
   for (const Panel::Walk& walk : panel.walks) most = std::max(most, walk.own_last - walk.own_first + 1);
   return most;
 }
 
-/// ".": skipped, "#": computed, "m": masked; a text a row of tiles. What a block keeps is one tile here.
+/// ".": skipped, "#": computed, "m": masked; one text per row of tiles. The tiles that a block keeps are drawn as one.
 Facts panels_facts(const std::vector<Panel>& panels, std::int64_t Nq, std::int64_t Nk, bool walks) {
   Facts launches = Facts::array();
   for (const Panel& panel : panels) {
@@ -125,7 +125,7 @@ std::vector<Panel> panels_of(const judge::Trace& trace) {
   return panels;
 }
 
-/// The mask that a picture's text says.
+/// The mask described by a picture's text.
 Mask mask_said(const Parameters& p, const std::string& text) {
   const std::optional<Mask> mask = mask_of(text);
   if (!mask) p.fail(fmt::format("mask: {}, not {}", mask_texts, text));
@@ -134,7 +134,7 @@ Mask mask_said(const Parameters& p, const std::string& text) {
 
 }  // namespace
 
-/// Of the picture, and of what `also` asks for: "queries keys Br Bc" each, or with another mask behind it.
+/// For the picture's own call and those in `also`: "queries keys Br Bc" each, optionally followed by another mask.
 Facts tiles_facts(const Request& request) {
   Parameters& p = request.parameters;
   const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
@@ -184,7 +184,8 @@ Facts timeline_facts(const Request& request) {
   Parameters& p = request.parameters;
   const auto first = std::size_t(p.number("first")), count = std::size_t(p.count("count"));
   const judge::TracedLaunch launch = traced_launch(request);
-  if (first >= launch.intervals.size()) p.fail(fmt::format("there are {} intervals", launch.intervals.size()));
+  if (first >= launch.intervals.size())
+    p.fail(fmt::format("first must be below {}, the number of intervals", launch.intervals.size()));
   Facts facts = judge::timeline_facts(launch);
   facts.update({{"queries", p.count("queries")},
                 {"keys", p.count("keys")},
@@ -202,7 +203,8 @@ Facts waits_facts(const Request& request) {
   std::set<std::int64_t> ends;
   for (const judge::TracedWait& wait : launch.waits) ends.insert(wait.end);
   for (const judge::TracedFlight& flight : launch.flights) ends.insert(flight.end);
-  if (first + count > ends.size() + 1) p.fail(fmt::format("there are {} steps", ends.size() + 1));
+  if (first + count > ends.size() + 1)
+    p.fail(fmt::format("first + count must be at most {}, the number of steps", ends.size() + 1));
   Facts facts{{"kernel", judge::short_name(launch.kernel)}, {"warps", launch.threads() / 32}};
   facts.update(judge::waits_facts(launch, /*lines=*/false));
   facts.update({{"first", first}, {"count", count}});
@@ -216,7 +218,7 @@ Facts owners_facts(const Request& request) {
   const worker::StageTiles* tiles = stage.default_tiles(d);
   if (tiles == nullptr || !tiles->sizes.contains("Br") || !tiles->sizes.contains("warps"))
     p.fail("the stage has no tiles of queries and keys for this d");
-  if (!stage.warps_split_keys && stage.rows_per_warp == 0) p.fail("the stage does not say what a warp has");
+  if (!stage.warps_split_keys && stage.rows_per_warp == 0) p.fail("the stage does not describe the rows of a warp");
   return {
       {"Br", tiles->sizes.at("Br")},       {"Bc", tiles->sizes.at("Bc")},       {"d", d},
       {"warps", tiles->sizes.at("warps")}, {"by_keys", stage.warps_split_keys}, {"rows_per_warp", stage.rows_per_warp}};
@@ -229,20 +231,21 @@ Facts traffic_facts(const Request& request) {
   Facts curves = Facts::array();
   for (const std::string& which : p.texts("chapters")) {
     const book::Chapter& chapter = request.workspace.book.chapter(which);
-    std::vector<double> all_asked, all_least;
+    std::vector<double> all_requested, all_least;
     for (const double length : lengths) {
-      double& asked = all_asked.emplace_back(0);
+      double& requested = all_requested.emplace_back(0);
       double& least = all_least.emplace_back(0);
       const judge::Trace trace = traced(request, chapter, std::int64_t(length), std::int64_t(length), d, false);
       for (const judge::TracedLaunch& launch : trace.launches) {
         for (const judge::TracedTensor& tensor : launch.tensors) {
-          asked += double(tensor.read_bytes() + tensor.counter("store_bytes"));
+          requested += double(tensor.read_bytes() + tensor.counter("store_bytes"));
           least += 32. * double(tensor.counter("unique_read_sectors") + tensor.counter("unique_written_sectors"));
         }
       }
     }
-    curves.push_back(
-        {{"name", fmt::format("{}: {}", chapter.number, chapter.title)}, {"asked", all_asked}, {"least", all_least}});
+    curves.push_back({{"name", fmt::format("{}: {}", chapter.number, chapter.title)},
+                      {"asked", all_requested},
+                      {"least", all_least}});
   }
   return {{"lengths", lengths}, {"d", d}, {"curves", curves}};
 }

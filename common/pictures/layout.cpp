@@ -1,4 +1,4 @@
-// Where elements lie: banks, fragments, the rows of ldmatrix. The places are the simulator's own.
+// The layout of elements: banks, fragments, the rows of ldmatrix, taken from the simulator.
 #include <algorithm>
 #include <set>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kLanes = 32;
 
-/// What lanes take that ask for `bytes` at these addresses, one address a lane.
+/// The wavefronts of lanes that access `bytes` at these addresses, one address per lane.
 unsigned wavefronts(const std::vector<std::uint64_t>& addresses, int bytes) {
   std::uint64_t address[kLanes] = {};
   std::copy(addresses.begin(), addresses.end(), address);
@@ -21,7 +21,8 @@ unsigned wavefronts(const std::vector<std::uint64_t>& addresses, int bytes) {
 
 }  // namespace
 
-/// Every padding that is a multiple of what a lane asks for, up to a row's length; `shown`: those of the picture.
+/// Every padding that is a multiple of a lane's access, up to the length of a row; `shown`: the paddings in the
+/// picture.
 Facts banks_facts(const Request& request) {
   Parameters& p = request.parameters;
   const int rows = p.count("rows"), row_bytes = p.count("row_bytes"), access = p.count("access_bytes");
@@ -34,7 +35,7 @@ Facts banks_facts(const Request& request) {
   std::vector<int> shown;
   for (const double padding : p.numbers("paddings")) {
     if (padding < 0 || padding > row_bytes || int(padding) % access != 0)
-      p.fail("paddings are multiples of access_bytes, up to row_bytes");
+      p.fail("paddings must be multiples of access_bytes, up to row_bytes");
     shown.push_back(int(padding));
   }
   return {{"rows", rows},
@@ -59,16 +60,17 @@ simt::FragmentType type_of(Parameters& p, const std::string& use, const std::str
     type.element = simt::ElementType::float32;
     return type;
   }
-  if (use != "a" && use != "b") p.fail("matrices are of \"a\", \"b\" and \"accumulator\"");
+  if (use != "a" && use != "b") p.fail("matrices must be \"a\", \"b\" or \"accumulator\"");
   type.use = use == "a" ? simt::FragmentType::a : simt::FragmentType::b;
-  if (element != "half" && element != "tf32" && element != "e4m3") p.fail("element is \"half\", \"tf32\" or \"e4m3\"");
+  if (element != "half" && element != "tf32" && element != "e4m3")
+    p.fail("element must be \"half\", \"tf32\" or \"e4m3\"");
   type.element = element == "half"   ? simt::ElementType::half
                  : element == "tf32" ? simt::ElementType::tf32
                                      : simt::ElementType::e4m3;
   return type;
 }
 
-/// By lane where its elements lie, and the lanes that hold elements of the same rows.
+/// For each lane, the positions of its elements and the lanes that hold elements of the same rows.
 Facts matrix_facts(const std::string& name, const std::string& use, const simt::FragmentType& type) {
   std::vector<std::vector<std::pair<int, int>>> places(kLanes);
   std::vector<std::set<int>> rows(kLanes);
@@ -100,8 +102,9 @@ Facts fragments_facts(const Request& request) {
   const std::string element = p.text("element");
   const std::vector<double> shape = p.numbers("shape");
   const std::vector<std::string> uses = p.texts("matrices"), names = p.texts("names");
-  if (shape.size() != 3 || names.size() != uses.size()) p.fail("shape is [m, n, k], and each matrix has a name");
-  if (uses.size() != 1 && uses.size() != 3) p.fail("matrices: one, or the three of a product");
+  if (shape.size() != 3 || names.size() != uses.size())
+    p.fail("shape must be [m, n, k], and names must have one name per matrix");
+  if (uses.size() != 1 && uses.size() != 3) p.fail("matrices must be one matrix, or the three of an MMA");
   Facts matrices = Facts::array();
   for (std::size_t i = 0; i < uses.size(); ++i)
     matrices.push_back(matrix_facts(names[i], uses[i], type_of(p, uses[i], element, shape)));
@@ -127,24 +130,24 @@ int address_of(const RowLayout& layout, int row_bytes, int row, int chunk) {
 
 }  // namespace
 
-/// Every chunk's address, and the wavefronts of reading each column.
+/// The address of every chunk, and the wavefronts of reading each column.
 Facts swizzle_facts(const Request& request) {
   Parameters& p = request.parameters;
   const int row_bytes = p.count("row_bytes"), wanted = p.count("chunk");
   constexpr int rows = 8;
   if (row_bytes != simt::kBanks * simt::kBankBytes || wanted >= row_bytes / kChunkBytes)
-    p.fail("row_bytes is one line of banks, chunk lies within it");
+    p.fail("row_bytes must be one line of banks, and chunk must be within it");
   Facts layouts = Facts::array();
   for (const RowLayout& layout : kRowLayouts) {
     std::vector<std::vector<int>> addresses(std::size_t(rows), std::vector<int>{});
     std::vector<unsigned> passes;
     for (int chunk = 0; chunk < row_bytes / kChunkBytes; ++chunk) {
-      std::vector<std::uint64_t> asked;
+      std::vector<std::uint64_t> starts;
       for (int row = 0; row < rows; ++row) {
         addresses[std::size_t(row)].push_back(address_of(layout, row_bytes, row, chunk));
-        asked.push_back(std::uint64_t(addresses[std::size_t(row)].back()));
+        starts.push_back(std::uint64_t(addresses[std::size_t(row)].back()));
       }
-      passes.push_back(wavefronts(asked, kChunkBytes));
+      passes.push_back(wavefronts(starts, kChunkBytes));
     }
     layouts.push_back({{"name", layout.title},
                        {"rule", layout.rule},

@@ -1,5 +1,5 @@
-// What a GPU can do: its memories, and stages under its roofs. Figures of data sheets are in notes/hardware.toml,
-// measured ones in notes/results.md, which bench writes.
+// The limits of a GPU: its memories, and stages under its roofs. Data sheet figures are in notes/hardware.toml,
+// measured figures in notes/results.md, which bench writes.
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
@@ -17,8 +17,8 @@ std::string stripped(const std::string& text) {
   return from == std::string::npos ? "" : text.substr(from, text.find_last_not_of(' ') - from + 1);
 }
 
-/// The rows of the first table of notes/results.md behind this line, without the line of dashes.
-std::vector<Row> table_behind(const judge::Workspace& workspace, const std::string& line) {
+/// The rows of the first table of notes/results.md after this line, without the line of dashes.
+std::vector<Row> table_after(const judge::Workspace& workspace, const std::string& line) {
   const std::string page = book::read_file(workspace.book.root / "notes" / "results.md");
   const std::size_t at = ("\n" + page).find("\n" + line + "\n");
   if (at == std::string::npos) throw std::runtime_error("notes/results.md has no line \"" + line + "\"");
@@ -37,7 +37,7 @@ std::vector<Row> table_behind(const judge::Workspace& workspace, const std::stri
   return rows;
 }
 
-/// A device as the data sheets and the results know it.
+/// A device's figures from the data sheets and the results.
 struct Device {
   std::string name;
   double multiprocessors, clock_ghz;
@@ -49,11 +49,11 @@ struct Device {
 Device read_device(const Request& request) {
   const std::string wanted = request.parameters.text("device");
   std::map<std::string, std::string> measured;
-  for (const Row& row : table_behind(request.workspace, "<!-- BEGIN environment -->")) {
+  for (const Row& row : table_after(request.workspace, "<!-- BEGIN environment -->")) {
     if (row.size() >= 2) measured[row[0]] = row[1];
   }
   const auto value = [&](const std::string& key) { return std::strtod(measured.at(key).c_str(), nullptr); };
-  if (measured["GPU"] != wanted) request.parameters.fail("notes/results.md has not been measured on this device");
+  if (measured["GPU"] != wanted) request.parameters.fail("notes/results.md contains no measurements of this device");
   for (Parameters& sheet :
        read_tables(request.workspace.book.root / "notes" / "hardware.toml", "notes/hardware.toml", "device")) {
     if (sheet.text("name") != wanted) continue;
@@ -62,7 +62,7 @@ Device read_device(const Request& request) {
     device.memory_bytes = value("device memory") * 1024 * 1024 * 1024;
     device.multiprocessors = value("multiprocessors");
     device.clock_ghz = value("SM clock, highest") / 1000;
-    const double clocks = device.multiprocessors * device.clock_ghz / 1000;  // of all multiprocessors, 10^12 a second
+    const double clocks = device.multiprocessors * device.clock_ghz / 1000;  // of all SMs, 10^12 per second
     device.registers = device.multiprocessors * sheet.number("register_kib") * 1024;
     device.shared = device.multiprocessors * sheet.number("shared_kib") * 1024;
     device.l2 = value("L2") * 1024 * 1024;
@@ -77,7 +77,7 @@ Device read_device(const Request& request) {
     sheet.finish();
     return device;
   }
-  request.parameters.fail("notes/hardware.toml has no device of this name");
+  request.parameters.fail("notes/hardware.toml has no device with this name");
 }
 
 }  // namespace
@@ -119,11 +119,11 @@ namespace {
 
 struct StagePoint {
   std::string name;
-  double x, y;  ///< FLOP a byte, TFLOP/s
+  double x, y;  ///< FLOP per byte, TFLOP/s
 };
 
 std::vector<StagePoint> stage_points(const Request& request) {
-  const std::vector<Row> rows = table_behind(request.workspace, "### " + request.parameters.text("section"));
+  const std::vector<Row> rows = table_after(request.workspace, "### " + request.parameters.text("section"));
   const auto column = [&](const char* name) {
     return std::size_t(std::ranges::find(rows.at(0), name) - rows[0].begin());
   };
@@ -134,7 +134,7 @@ std::vector<StagePoint> stage_points(const Request& request) {
     const double tflops = std::stod(rows[i][speed]), gb_s = std::stod(rows[i][rate]);
     points.push_back({rows[i][0], tflops * 1000 / gb_s, tflops});
   }
-  if (points.empty()) request.parameters.fail("the section has no stage with its bytes");
+  if (points.empty()) request.parameters.fail("the section has no stage with a memory throughput");
   return points;
 }
 

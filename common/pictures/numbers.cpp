@@ -1,4 +1,4 @@
-// Pictures of numbers: a row's running softmax, number formats, and where gradients lie in them.
+// Pictures of numbers: a row's running softmax, number formats, and the gradients' position in their ranges.
 #include <algorithm>
 #include <cmath>
 
@@ -9,8 +9,8 @@
 namespace workbook::pictures {
 namespace {
 
-/// Maximum and sum of exp(s - maximum) of the first `count` scores, from the oracle's LSE; and what these weights make
-/// of as many values.
+/// Maximum and sum of exp(s - maximum) of the first `count` scores, from the oracle's LSE, and the weighted sum of the
+/// first `count` values.
 struct SoftmaxState {
   double m, l, O = 0;
 };
@@ -18,7 +18,7 @@ SoftmaxState state_after(const std::vector<double>& scores, std::size_t count, c
   Problem problem;
   problem.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 1, .Nk = std::int64_t(count), .d = 1};
   problem.scale = 1;
-  problem.Q = Tensor<float>({1, 1, 1, 1}, 1);  // a score is then the key itself
+  problem.Q = Tensor<float>({1, 1, 1, 1}, 1);  // a score then equals the key
   problem.K = problem.V = Tensor<float>({1, 1, std::int64_t(count), 1});
   for (std::size_t i = 0; i < count; ++i) {
     problem.K.values[i] = float(scores[i]);
@@ -32,7 +32,7 @@ SoftmaxState state_after(const std::vector<double>& scores, std::size_t count, c
 
 }  // namespace
 
-/// For blocks of every length: a picture, and a page on which one goes step by step.
+/// For blocks of every length: data for a picture, and for a page that goes step by step.
 Facts softmax_facts(const Request& request) {
   const std::vector<double> scores = request.parameters.numbers("scores");
   const auto block = std::size_t(request.parameters.count("block"));
@@ -67,7 +67,8 @@ Facts walk_facts(const Request& request) {
   const auto keys = std::size_t(p.count("keys")), columns = std::size_t(p.count("columns")),
              block = std::size_t(p.count("block"));
   if (scores.size() % keys != 0 || values.size() != keys * columns || keys % block != 0)
-    p.fail("scores are rows of keys, values keys rows of columns, and block divides keys");
+    p.fail(
+        "scores must be rows of `keys` numbers, values `keys` rows of `columns` numbers, and block must divide keys");
   const auto part = [](const std::vector<double>& all, std::size_t first, std::size_t count, std::size_t step) {
     std::vector<double> taken;
     for (std::size_t i = 0; i < count; ++i) taken.push_back(all[first + i * step]);
@@ -100,7 +101,7 @@ struct Format {
   int exponent, mantissa;
   bool infinity;
   int bias() const { return (1 << (exponent - 1)) - 1; }
-  /// Without infinity only the very last code is no number.
+  /// Without infinity, only the last code is not a number.
   double largest() const {
     return infinity ? std::ldexp(2 - std::ldexp(1, -mantissa), bias())
                     : std::ldexp(2 - std::ldexp(2, -mantissa), bias() + 1);
@@ -113,7 +114,7 @@ std::vector<Format> read_formats(Parameters& p) {
   const std::vector<std::string> names = p.texts("names"), without = p.texts("without_infinity");
   const std::vector<double> exponents = p.numbers("exponent_bits"), mantissas = p.numbers("mantissa_bits");
   if (exponents.size() != names.size() || mantissas.size() != names.size())
-    p.fail("names, exponent_bits and mantissa_bits are equally many");
+    p.fail("names, exponent_bits and mantissa_bits must have the same length");
   std::vector<Format> formats;
   for (std::size_t i = 0; i < names.size(); ++i)
     formats.push_back({names[i], int(exponents[i]), int(mantissas[i]), std::ranges::count(without, names[i]) == 0});
@@ -141,12 +142,13 @@ Facts formats_facts(const Request& request) {
 
 namespace {
 
-/// How many of dO, dP and dS lie between 2^i and 2^(i + 1), for one head without a mask, a sample of its rows.
+/// The number of elements of dO, dP and dS between 2^i and 2^(i + 1), for a sample of the rows of one head without a
+/// mask.
 struct Sizes {
   static constexpr int kLowest = -64, kBins = 104;
   std::string name;
   std::vector<int> bins = std::vector<int>(kBins, 0);
-  int all = 0, zero = 0;  ///< zero: rounded to a multiple of the format's smallest number
+  int all = 0, zero = 0;  ///< zero: number of elements that the format rounds to 0
   void add(double value, double smallest) {
     ++all;
     zero += std::abs(value) <= smallest / 2;
@@ -193,7 +195,7 @@ Facts ranges_facts(const Request& request) {
   const std::vector<Format> formats = read_formats(p);
   const std::string over = p.text("over");
   const auto chosen = std::ranges::find(formats, over, &Format::name);
-  if (chosen == formats.end()) p.fail("over is one of names");
+  if (chosen == formats.end()) p.fail("over must be one of names");
   Facts tensors = Facts::array();
   for (const Sizes& tensor : gradient_sizes(p, chosen->smallest()))
     tensors.push_back({{"name", tensor.name}, {"bins", tensor.bins}, {"zero", tensor.zero}, {"all", tensor.all}});

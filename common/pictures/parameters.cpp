@@ -39,7 +39,7 @@ Parameters::Parameters(std::string where, std::map<std::string, Value> values)
 
 template <class T>
 T Parameters::get(const std::string& key, const char* type) {
-  asked_.insert(key);
+  requested_.insert(key);
   const auto found = values_.find(key);
   if (found == values_.end()) fail(fmt::format("{} is missing", key));
   const T* value = std::get_if<T>(&found->second);
@@ -64,7 +64,7 @@ void Parameters::fail(const std::string& message) const {
 
 void Parameters::finish() const {
   for (const auto& [key, value] : values_) {
-    if (!asked_.contains(key)) fail(fmt::format("{} means nothing here", key));
+    if (!requested_.contains(key)) fail(fmt::format("unknown key {}", key));
   }
 }
 
@@ -77,12 +77,13 @@ std::vector<Parameters> read_tables(const std::filesystem::path& file, const std
     fail_at(fmt::format("{}:{}", shown, error.source().begin.line), std::string(error.description()));
   }
   const toml::array* tables = document[name].as_array();
-  if (tables == nullptr || document.size() != 1) fail_at(shown, fmt::format("it must have tables [[{}]] alone", name));
+  if (tables == nullptr || document.size() != 1)
+    fail_at(shown, fmt::format("the file must contain only tables [[{}]]", name));
   std::vector<Parameters> read;
   for (const toml::node& node : *tables) {
     const std::string where = fmt::format("{}:{}", shown, node.source().begin.line);
     const toml::table* table = node.as_table();
-    if (table == nullptr) fail_at(where, "no table");
+    if (table == nullptr) fail_at(where, "this is not a table");
     std::map<std::string, Parameters::Value> values;
     for (const auto& [key, value] : *table) values[std::string(key.str())] = value_of(value, where);
     read.emplace_back(where, std::move(values));

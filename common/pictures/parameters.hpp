@@ -1,4 +1,4 @@
-// What a table of a TOML file gives a picture: numbers, texts and lists of them, read strictly.
+// The parameters of a picture from a table of a TOML file: numbers, texts and lists of them, with strict checks.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace workbook::pictures {
 
-/// One table. What is missing, of another type or never asked for is a book::ManifestError with FILE:LINE.
+/// One table. A missing key, a wrong type or an unused key is a book::ManifestError with FILE:LINE.
 class Parameters {
  public:
   using Value = std::variant<bool, double, std::string, std::vector<double>, std::vector<std::string>>;
@@ -29,7 +29,7 @@ class Parameters {
   }
 
   [[noreturn]] void fail(const std::string& message) const;
-  /// Fails if there is a key that nobody has asked for.
+  /// Fails if there is a key that no call has requested.
   void finish() const;
 
  private:
@@ -38,11 +38,11 @@ class Parameters {
 
   std::string where_;  ///< "chapters/01_name/pictures.toml:3"
   std::map<std::string, Value> values_;
-  std::set<std::string> asked_;
+  std::set<std::string> requested_;
 };
 
-/// The file's tables [[name]], in order. `shown`: the file in messages. book::ManifestError if it is no TOML, or has
-/// anything else.
+/// The file's tables [[name]], in order. `shown`: the file's name in messages. book::ManifestError if the file is not
+/// TOML or contains anything else.
 std::vector<Parameters> read_tables(const std::filesystem::path& file, const std::string& shown,
                                     const std::string& name);
 

@@ -32,16 +32,16 @@ const Kind& kind_of(Parameters& parameters) {
     if (kind.name == wanted) return kind;
     names.emplace_back(kind.name);
   }
-  parameters.fail(fmt::format("there is no kind \"{}\"; allowed: {}", wanted, fmt::join(names, ", ")));
+  parameters.fail(fmt::format("unknown kind \"{}\"; allowed: {}", wanted, fmt::join(names, ", ")));
 }
 
-/// The picture's facts, {"kind", "title", …}; null and `why_not` where they cannot be had here.
+/// The picture's facts, {"kind", "title", …}; null and `why_not` if they cannot be computed here.
 Facts facts_of(const judge::Workspace& workspace, const fs::path& folder, Parameters& parameters,
                std::string& why_not) {
   const std::string title = parameters.text("title");
   const Kind& kind = kind_of(parameters);
   if (kind.counts && !workspace.toolchain.counts) {
-    why_not = "it shows what the simulator counts: " + workspace.toolchain.simulator;
+    why_not = "it shows counters of the simulator: " + workspace.toolchain.simulator;
     return {};
   }
   const auto chapter = std::ranges::find(workspace.book.chapters, folder.filename().string(), &book::Chapter::name);
@@ -52,7 +52,7 @@ Facts facts_of(const judge::Workspace& workspace, const fs::path& folder, Parame
   return facts;
 }
 
-/// Builds what the pictures of these folders run, all of it at once. What does not compile is told by its picture.
+/// Builds everything that the pictures of these folders run, in one build. A picture reports its own compile errors.
 void build_workers(const judge::Workspace& workspace, const std::set<fs::path>& folders) {
   if (!workspace.toolchain.can_build(Backend::sim)) return;
   std::vector<worker::WorkerJob> jobs;
@@ -86,14 +86,14 @@ std::vector<std::string> draw(const judge::Workspace& workspace, const Facts& fa
 
 std::string why_not_drawn() {
   if (!worker::find_program("node").empty()) return "";
-  return "pictures are drawn by Node, which is not here; on Debian and Ubuntu: apt install nodejs";
+  return "pictures are drawn by Node, which is not installed; on Debian and Ubuntu: apt install nodejs";
 }
 
 std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<std::string>& folders) {
   std::set<fs::path> wanted;
   for (const auto& entry : fs::directory_iterator(workspace.book.root / "chapters")) {
-    const bool asked = folders.empty() || std::ranges::count(folders, entry.path().filename().string()) > 0;
-    if (asked && fs::exists(entry.path() / "pictures.toml")) wanted.insert(entry.path());
+    const bool requested = folders.empty() || std::ranges::count(folders, entry.path().filename().string()) > 0;
+    if (requested && fs::exists(entry.path() / "pictures.toml")) wanted.insert(entry.path());
   }
   build_workers(workspace, wanted);
   std::vector<Picture> pictures, drawn;
@@ -102,7 +102,7 @@ std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<s
     const fs::path list = folder / "pictures.toml";
     for (Parameters& parameters : read_tables(list, workspace.shown(list), "picture")) {
       const fs::path file = folder / "pictures" / parameters.text("file");
-      workspace.progress("the facts of " + workspace.shown(file));
+      workspace.progress("computing the facts of " + workspace.shown(file));
       std::string why_not;
       Facts facts = facts_of(workspace, folder, parameters, why_not);
       pictures.push_back({file.string() + ".json", facts.is_null() ? "" : facts_text(facts), why_not});
@@ -171,7 +171,7 @@ judge::Trace traced(const Request& request, const book::Chapter& chapter, std::i
 
 worker::StageDescription described(const Request& request) {
   const judge::Workspace& workspace = request.workspace;
-  if (request.chapter == nullptr) request.parameters.fail("there is no chapter.toml beside it");
+  if (request.chapter == nullptr) request.parameters.fail("the folder has no chapter.toml");
   const book::Chapter& chapter = *request.chapter;
   const Backend backend = chapter.runs_on(Backend::sim) ? Backend::sim : Backend::cpu;
   worker::build_targets(workspace.toolchain, workspace.toolchain.backends.at(backend).targets);
@@ -182,7 +182,7 @@ worker::StageDescription described(const Request& request) {
   worker::Worker worker(built.executable, {});
   const auto all = worker::describe([&](const worker::Call& call) { return worker.call(call); });
   const worker::StageDescription* stage = all.find(chapter.pass, chapter.element_on(backend));
-  if (stage == nullptr) throw std::runtime_error(fmt::format("{} has no stage that describes itself", chapter.name()));
+  if (stage == nullptr) throw std::runtime_error(fmt::format("{} has no stage with a description", chapter.name()));
   return *stage;
 }
 

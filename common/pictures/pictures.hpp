@@ -1,5 +1,5 @@
-// The pictures of the lessons: what a chapter's pictures.toml asks for, the code's own facts, which Node draws with the
-// modules of notes/site/figures, and whether the files that are there are these.
+// The pictures of the lessons: computes the facts that a chapter's pictures.toml requests, draws them by Node with the
+// modules of notes/site/figures, and compares the results with the existing files.
 #pragma once
 
 #include <filesystem>
@@ -14,26 +14,26 @@ namespace workbook::pictures {
 struct Picture {
   std::filesystem::path file;  ///< chapters/NN_name/pictures/NAME.svg, or NAME.json: the facts that it shows
   std::string text;
-  std::string why_not;  ///< it cannot be drawn here: why; empty if it is drawn
+  std::string why_not;  ///< why it cannot be drawn here; empty if it is drawn
 };
 
-/// Facts as a file: a member a line, so that a change shows what has changed.
+/// Facts as a file: one member per line, so that diffs are readable.
 std::string facts_text(const nlohmann::ordered_json& facts);
 /// Why no SVG can be drawn here; empty if one can.
 std::string why_not_drawn();
-/// SVG texts of a list of facts, {"kind", "title", …} each. std::runtime_error with what Node says if it fails.
+/// SVG texts of a list of facts, {"kind", "title", …} each. std::runtime_error with Node's message on failure.
 std::vector<std::string> draw(const judge::Workspace& workspace, const nlohmann::ordered_json& facts);
 
-/// All pictures of these folders of chapters/, by name; of all if there are none. book::ManifestError for what a
-/// pictures.toml should not hold, std::runtime_error for a kernel that does not run.
+/// All pictures of these folders of chapters/, or of all folders if none is given. book::ManifestError for an invalid
+/// pictures.toml, std::runtime_error for a kernel that does not run.
 std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<std::string>& folders);
 
 enum class State {
   current,
-  missing,  ///< there is no such file
-  differs,  ///< the file holds something else
-  unasked,  ///< no pictures.toml asks for this file
-  unknown,  ///< it cannot be drawn here
+  missing,  ///< the file does not exist
+  differs,  ///< the file has other contents
+  unasked,  ///< no pictures.toml requests this file
+  unknown,  ///< the picture cannot be drawn here
 };
 const char* name(State state);
 
@@ -42,7 +42,7 @@ struct Compared {
   State state = State::current;
   std::string why;  ///< of State::unknown
 };
-/// Every picture against its file, and the files beside them that are no pictures of theirs.
+/// Compares every picture with its file, and lists the other files in these folders.
 std::vector<Compared> compare(const std::vector<Picture>& pictures);
 
 }  // namespace workbook::pictures

@@ -1,4 +1,5 @@
-// Addresses as pointers. The simulator keeps addresses as numbers: it asks which memory they lie in. Internal.
+// Converts addresses to pointers. The simulator keeps addresses as integers, since it looks them up in its memory
+// tables. Internal.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the simulator's shared library shows of itself.
+// Marks the symbols that the simulator's shared library exports.
 #pragma once
 
 #define SIMT_API __attribute__((visibility("default")))

@@ -1,6 +1,6 @@
-// cp.async: copies from global to shared memory that run beside the kernel. From issue to the issuer's wait the bytes
-// are pending, and nobody may touch them; at the wait they are written, and from then on they are the issuer's writes,
-// for which other threads need a barrier as for any other.
+// cp.async: asynchronous copies from global to shared memory. From issue to the wait of the issuing thread the bytes
+// are pending, and no thread may access them. The wait completes the writes. From then on they are writes of the
+// issuing thread, and other threads need a barrier as after any other write.
 #include <cstring>
 
 #include "common/simt/address.hpp"
@@ -40,24 +40,24 @@ void copy_async(void* shared, const void* global, std::size_t size, std::size_t 
   const void* pc = __builtin_return_address(0);
   const auto to = reinterpret_cast<std::uintptr_t>(shared), from = reinterpret_cast<std::uintptr_t>(global);
   if (size != 4 && size != 8 && size != 16) {
-    refuse(lane, pc, Mistake::misaligned, words("cp.async copies 4, 8 or 16 bytes, here ", size),
+    refuse(lane, pc, Mistake::misaligned, words("a cp.async of ", size, " bytes; allowed are 4, 8 and 16"),
            "copy 16 bytes at a time");
   }
   if (zero_fill > size) {
     const std::string bytes = std::to_string(size);
     refuse(lane, pc, Mistake::misaligned,
-           "of the " + bytes + " bytes of a cp.async 0 to " + bytes + " come from memory",
-           "check the number of bytes that are read or filled with zeros");
+           "a cp.async of " + bytes + " bytes must read 0 to " + bytes + " bytes from global memory",
+           "check the number of bytes that are read or zero-filled");
   }
   if (!block.shared->contains(to)) {
-    refuse(lane, pc, Mistake::outside_shared, "the destination of a cp.async is not shared memory",
-           "the first argument is the shared address, the second the global one");
+    refuse(lane, pc, Mistake::outside_shared, "the destination of a cp.async is not in shared memory",
+           "pass the shared-memory address first, then the global address");
   }
   const std::size_t bytes = size - zero_fill;
   if (to % size != 0 || (bytes > 0 && from % size != 0)) {
     refuse(lane, pc, Mistake::misaligned,
-           words("both addresses of a cp.async of ", size, " bytes have to be multiples of that"),
-           "keep rows a multiple of 16 bytes apart");
+           words("both addresses of a cp.async of ", size, " bytes must be multiples of ", size),
+           "use a row stride that is a multiple of 16 bytes");
   }
   if (observed != nullptr) {
     Recorder& recorder = lane.warp->recorder;

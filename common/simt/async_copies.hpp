@@ -1,4 +1,4 @@
-// The cp.async copies that one thread has under way. Internal.
+// The cp.async copies that one thread has in flight. Internal.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,19 @@ namespace simt {
 /// One copy of 4, 8 or 16 bytes into shared memory.
 struct AsyncCopy {
   std::uintptr_t to, from;
-  std::uint8_t size, zero_fill;  ///< bytes; the last zero_fill of them are zeros
+  std::uint8_t size, zero_fill;  ///< in bytes; the last zero_fill bytes are filled with zeros
   const void* pc;
 };
 
-/// In the order of issue, with the ends of the committed groups.
+/// Copies in the order of issue, and the end index of each committed group.
 struct AsyncCopies {
   std::vector<AsyncCopy> copies;
   std::vector<std::uint32_t> group_ends;  ///< number of copies at each commit
 
-  /// How many groups are newer than the one that writes to this address: 0 for the newest; -1 if it is in none.
+  /// The number of committed groups after the group that writes to this address: 0 for the newest group; -1 if the copy
+  /// is in no group.
   int groups_after(std::uintptr_t address) const {
-    std::size_t index = copies.size();  // of the newest copy to there
+    std::size_t index = copies.size();  // past the newest copy that writes there
     while (index > 0 && address - copies[index - 1].to >= copies[index - 1].size) --index;
     int newer = -1;
     for (const std::uint32_t end : group_ends) newer += index <= end;

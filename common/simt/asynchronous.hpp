@@ -1,5 +1,5 @@
-// What kernels call of Hopper's asynchronous instructions; common/cuda/ptx.hpp says what each does. Declarations only,
-// as in runtime.hpp.
+// The functions that implement Hopper's asynchronous instructions. common/cuda/ptx.hpp documents each instruction.
+// Declarations only, as in runtime.hpp.
 #pragma once
 
 #include <cstdint>
@@ -10,41 +10,41 @@
 
 namespace simt {
 
-/// The bits by which descriptors name a place in shared memory, in bytes: below 2^18.
+/// The address bits that matrix descriptors use for shared memory, in bytes; below 2^18.
 SIMT_API std::uint32_t shared_offset(const void* pointer);
 
-// Barriers in shared memory (mbarrier.cpp).
+// mbarriers (mbarrier.cpp).
 SIMT_API void mbarrier_init(std::uint64_t* barrier, int arrivals);
 SIMT_API void mbarrier_fence_init();
 SIMT_API void mbarrier_arrive(std::uint64_t* barrier);
 SIMT_API void mbarrier_arrive_expect(std::uint64_t* barrier, std::int64_t bytes);
 SIMT_API void mbarrier_wait(std::uint64_t* barrier, int parity);
 
-// Barriers with numbers (named_barrier.cpp).
+// Named barriers (named_barrier.cpp).
 SIMT_API void named_barrier(int number, int threads, bool waits);
 
 // TMA (bulk_copies.cpp).
 SIMT_API void bulk_load(void* to, const TensorMap& map, std::uint64_t* barrier, const int* coordinates, int count);
 SIMT_API void bulk_store(const TensorMap& map, const void* from, const int* coordinates, int count);
-/// Lines: so many bytes, no tensor map. `adds`: floats are added to those in device memory.
+/// Bulk copies of contiguous bytes, without a tensor map. `adds`: a bulk reduction that adds floats to device memory.
 SIMT_API void bulk_load_line(void* to, const void* from, std::int64_t bytes, std::uint64_t* barrier);
 SIMT_API void bulk_store_line(void* to, const void* from, std::int64_t bytes, bool adds);
 SIMT_API void bulk_commit();
-/// Until the stores have read shared memory, or until they have written as well.
+/// Waits until the bulk stores have read shared memory (reads_alone), or until they have also written device memory.
 SIMT_API void bulk_wait(int groups_left, bool reads_alone);
 
 // Generic and asynchronous proxy (clocks.cpp).
 SIMT_API void fence_proxy_async();
 
-// Registers moved between warps (register_pool.cpp), and one lane of a warp (collectives.cpp).
+// setmaxnreg (register_pool.cpp) and elect.sync (collectives.cpp).
 SIMT_API void set_registers(int count, bool increase);
 SIMT_API bool elect_lane(std::uint32_t mask);
 
-// Products of warpgroups (wgmma.cpp). d: n / 2 registers. The descriptors are those of the PTX manual.
+// wgmma (wgmma.cpp). d: n / 2 registers. Descriptors have the format of the PTX ISA.
 struct WgmmaForm {
   ElementType element;
   std::uint16_t n;
-  bool a_transposed, b_transposed;  ///< rows of shared memory run along k, or (transposed) along m or n
+  bool a_transposed, b_transposed;  ///< rows of shared memory run along k; transposed: along m or n
   bool accumulate;
   friend bool operator==(const WgmmaForm&, const WgmmaForm&) = default;
 };

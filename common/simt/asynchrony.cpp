@@ -1,9 +1,10 @@
-// The life of a block's asynchrony: its begin and end, who sleeps, what is carried out when nobody can run.
+// The lifetime of a block's asynchronous state: its start and end, sleeping lanes, and the operations carried out when
+// no thread can run.
 //
-// One rule for whatever is asynchronous: it takes place when its result is waited for, and not before. So what is read
-// late sees what the kernel has overwritten too early, and what is used early sees what was there before. Copies are
-// carried out one at a time, when no thread of the block can run: in the order of issue, the other way round, or
-// shuffled and sometimes earlier, as Options::order says.
+// One rule holds for every asynchronous operation: it is carried out when its result is waited for, not before. So late
+// reads observe data that the kernel has overwritten too early, and early uses observe the old data. Copies are carried
+// out one at a time, when no thread of the block can run: in the order of issue, reversed, or shuffled and sometimes
+// earlier, as Options::order says.
 #include "common/simt/asynchrony.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace simt {
 void Asynchrony::begin_block() {
   clocks.forget();
   barriers_.clear();
-  barriers_.reserve(kMostBarriers);  // addresses of barriers stay
+  barriers_.reserve(kMostBarriers);  // keeps the addresses of barriers valid
   passed_.assign(std::size_t(block_.threads) * kMostBarriers, {});
   for (NamedBarrier& barrier : named) barrier = {};
   copies.clear();
@@ -38,7 +39,7 @@ void Asynchrony::begin_block() {
   const int each = 65536 / block_.threads / 8 * 8;
   registers.of_warp.fill(std::min(each, 256));
   registers.free = 65536 - std::min(each, 256) * block_.warp_count * kWarpSize;
-  // All that was done before the last block barrier is known to everybody.
+  // Everything before the last block barrier is ordered before every thread.
   const auto base = std::make_shared<Knowledge>();
   std::fill_n(base->known, kFirstBarrierAgent, block_.interval_began);
   for (int i = 0; i < block_.threads; ++i) {
@@ -101,7 +102,7 @@ const Asynchrony::Stored* Asynchrony::store_from(std::uintptr_t address, std::ui
   return store == stored.rend() ? nullptr : &*store;
 }
 
-/// Stores wait for their thread; only loads land by themselves.
+/// Stores wait for their thread; only loads complete on their own.
 bool Asynchrony::advance() {
   if (advance_products(block_)) return true;
   std::vector<std::size_t> loads;
@@ -121,7 +122,7 @@ void Asynchrony::advance_at_random() {
 }
 
 void Asynchrony::end_lane(Lane& lane) {
-  // Stores that nobody has waited for: they still take place, and are reported.
+  // Stores that were not waited for are still carried out, and reported.
   for (std::size_t i = 0; i < copies.size();) {
     if (!copies[i].stores() || copies[i].issuer != &lane) {
       ++i;
@@ -129,14 +130,14 @@ void Asynchrony::end_lane(Lane& lane) {
     }
     const BulkCopy& copy = copies[i];
     if (!block_.damaged) {
-      note_finding(
-          lane,
-          finding_of(lane, Mistake::unfinished_store, copy.pc, copy.action(),
-                     copy.group < 0 ? "the thread ends before the store was committed and waited for"
-                                    : "the thread ends without a wait: shared memory may be gone before it was read",
-                     std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after it, and then " : "call ") +
-                         "cp_async_bulk_wait_group_read<0>() in the thread that has issued the store",
-                     block_.shared->variable(copy.shared)));
+      note_finding(lane, finding_of(lane, Mistake::unfinished_store, copy.pc, copy.action(),
+                                    copy.group < 0 ? "the thread ends before the store was committed and waited for"
+                                                   : "the thread ends without waiting for the store: shared memory may "
+                                                     "be released before TMA has read it",
+                                    std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after it, and then "
+                                                               : "call ") +
+                                        "cp_async_bulk_wait_group_read<0>() in the thread that issued the store",
+                                    block_.shared->variable(copy.shared)));
     }
     carry_out(i);
   }
@@ -155,28 +156,28 @@ void Asynchrony::end_block() {
       const Lane& lane = block_.lanes[unexpected ? barrier.copy_thread : barrier.expect_thread];
       Finding finding = finding_of(
           lane, Mistake::barrier_bytes, unexpected ? barrier.copy_pc : barrier.expect_pc,
-          unexpected ? "starts a copy" : "expects bytes",
-          !unexpected
-              ? words("the block ends, and ", barrier.bytes, " of ", barrier.awaited, " expected bytes have never come")
-              : words("the block ends, and ", -barrier.bytes, " bytes have come that nobody expected"),
-          "expect exactly the bytes that are loaded, those outside of the tensor included");
+          unexpected ? "issues a copy" : "expects bytes",
+          !unexpected ? words("the block ends, but ", barrier.bytes, " of ", barrier.awaited,
+                              " expected transaction bytes never arrived")
+                      : words("the block ends after ", -barrier.bytes, " unexpected transaction bytes have arrived"),
+          "expect exactly the bytes that are loaded, including those outside the tensor");
       finding.variable.name = name_of(block_, barrier);
       note_finding(lane, std::move(finding));
     }
     for (int first = 0; first < block_.warp_count; first += 4) {
       int calls = 0, last = std::min(first + 4, block_.warp_count), most = 0;
       for (int w = first; w < last; ++w) {
-        calls += registers.calls[w] == registers.calls[first] && registers.asked[w] == registers.asked[first];
+        calls += registers.calls[w] == registers.calls[first] && registers.requested[w] == registers.requested[first];
         most = std::max(most, registers.calls[w]);
       }
       if (most == 0 || calls == last - first) continue;
       int with = first;
       while (registers.calls[with] != most) ++with;
       const Lane& lane = block_.lanes[std::ptrdiff_t(with) * kWarpSize];
-      Finding finding =
-          finding_of(lane, Mistake::register_count, registers.call_pc[with], "calls setmaxnreg",
-                     words("not all warps of the warpgroup ", first, " to ", last - 1, " execute the same setmaxnreg"),
-                     "let all four warps of a group execute it, before they go different ways");
+      Finding finding = finding_of(
+          lane, Mistake::register_count, registers.call_pc[with], "calls setmaxnreg",
+          words("not all warps of the warpgroup (warps ", first, " to ", last - 1, ") execute the same setmaxnreg"),
+          "let all four warps of the warpgroup execute it before they diverge");
       finding.side.lanes = ~0u;
       note_finding(lane, std::move(finding));
     }
@@ -222,11 +223,11 @@ bool Asynchrony::report_missing_bytes() {
   for (std::uint32_t m = registers.waiting; m != 0; m &= m - 1) {
     const auto w = std::size_t(std::countr_zero(m));
     const Lane& lane = block_.lanes[w * kWarpSize];
-    Finding finding =
-        finding_of(lane, Mistake::register_count, registers.call_pc[w], "calls setmaxnreg",
-                   words("nobody can go on: the warp waits for ", registers.asked[w], " registers a thread, has ",
-                         registers.of_warp[w], ", and ", registers.free, " are free in all"),
-                   "let the other warps give back enough: the registers of all threads together are 65536");
+    Finding finding = finding_of(
+        lane, Mistake::register_count, registers.call_pc[w], "calls setmaxnreg",
+        words("no thread can continue: the warp requests ", registers.requested[w], " registers per thread and has ",
+              registers.of_warp[w], "; ", registers.free, " registers are free"),
+        "let the other warps release enough registers with setmaxnreg.dec: all threads together have 65536");
     finding.side.lanes = ~0u;
     note_finding(lane, std::move(finding));
   }
@@ -239,8 +240,9 @@ bool Asynchrony::report_missing_bytes() {
     finding.side.lanes = 1u << barrier.expect_thread % kWarpSize;
     finding.variable.name = name_of(block_, barrier);
     finding.other = {waiter.waits_at, "waits", waiter.warp->index, waiter.bit};
-    finding.what = words("nobody can go on: ", barrier.bytes, " of the ", barrier.awaited, " bytes that phase ",
-                         barrier.phase, " of the barrier expects have not come, and no copy is under way");
+    finding.what =
+        words("no thread can continue: ", barrier.bytes, " of the ", barrier.awaited, " transaction bytes that phase ",
+              barrier.phase, " of the mbarrier expects have not arrived, and no copy is in flight");
     finding.advice = "expect exactly the bytes that are loaded";
     note_finding(waiter, std::move(finding));
   }

@@ -1,7 +1,7 @@
-// All that a block has under way beside its threads, and what orders it: barriers in shared memory and by number,
-// copies of whole boxes, products of warpgroups, registers that warps hand over. Internal.
+// The asynchronous operations of one block and what orders them: mbarriers, named barriers, TMA copies, wgmma, and
+// registers that setmaxnreg moves between warps. Internal.
 //
-// A block has one of these from its first such instruction on; blocks without know nothing of it.
+// A block creates this state at its first such instruction; other blocks do not use it.
 #pragma once
 
 #include <array>
@@ -21,42 +21,43 @@ namespace simt {
 
 struct Tensor;
 
-/// A barrier in shared memory. Its phases are numbered from 0; the running one's parity is that of its number.
+/// An mbarrier. Its phases are numbered from 0; the parity of the current phase is phase & 1.
 struct Mbarrier {
   std::uintptr_t address = 0;
-  int arrivals = 0;          ///< of each phase
-  int missing = 0;           ///< of the running phase
-  std::int64_t bytes = 0;    ///< expected in the running phase and not yet there
-  std::int64_t awaited = 0;  ///< expected in the running phase, all in all
+  int arrivals = 0;          ///< arrival count of every phase
+  int missing = 0;           ///< pending arrivals of the current phase
+  std::int64_t bytes = 0;    ///< pending transaction bytes of the current phase
+  std::int64_t awaited = 0;  ///< transaction bytes that the current phase expects in total
   std::int64_t phase = 0;
   std::uint16_t init_thread = 0;
   std::uint32_t init_stamp = 0;
-  bool fenced = false;  ///< TMA sees it
+  bool fenced = false;  ///< a fence has made the initialisation visible to TMA
   const void* init_pc = nullptr;
   const void* expect_pc = nullptr;
   std::uint16_t expect_thread = 0;
-  const void* copy_pc = nullptr;  ///< the last copy that ends here
+  const void* copy_pc = nullptr;  ///< the last copy that signals this barrier
   std::uint16_t copy_thread = 0;
-  int copy_waited = -1;  ///< the barrier that its thread had waited for last
+  int copy_waited = -1;  ///< the barrier that the issuing thread had waited for last
   Arrivals copy_arrivals;
-  KnowledgePointer passed;  ///< of the phase before
+  KnowledgePointer passed;  ///< knowledge released by the previous phase
   Gathering gathering;
   std::vector<Lane*> waiting;
-  Arrivals arrived, arrived_before;  ///< in the running phase and in the one before
-  std::uint32_t lanes_ever = 0;      ///< that have arrived in any phase
+  Arrivals arrived, arrived_before;  ///< in the current phase and in the previous one
+  std::uint32_t lanes_ever = 0;      ///< lanes that have arrived in any phase so far
 };
 
 struct NamedBarrier {
-  int threads = 0;  ///< that the running phase waits for; 0: nobody has come yet
+  int threads = 0;  ///< thread count of the current phase; 0: no thread has arrived yet
   int arrived = 0;
-  std::uint32_t lanes[32] = {};  ///< that have come to the running phase, by warp
+  std::uint32_t lanes[32] = {};  ///< lanes that have arrived in the current phase, by warp
   const void* first_pc = nullptr;
   std::uint16_t first_thread = 0;
   Gathering gathering;
   std::vector<Lane*> waiting;
 };
 
-/// One bulk copy under way: of a box of a tensor, or of a line, which is a tensor of one dimension that is its own box.
+/// One bulk copy in flight: of a box of a tensor, or of contiguous bytes, kept as a one-dimensional tensor with a
+/// single box.
 struct BulkCopy {
   enum class Kind : std::uint8_t { load, store, add } kind = Kind::load;
   TensorMap map;
@@ -64,91 +65,91 @@ struct BulkCopy {
   std::uintptr_t shared = 0;
   Lane* issuer = nullptr;
   const void* pc = nullptr;
-  int barrier = 0;                   ///< loads: its index
-  std::int64_t phase = 0;            ///< loads: of the barrier, when it was issued
-  int group = -1;                    ///< stores: which of its thread's groups; -1: not committed
-  bool fenced = false;               ///< stores: its thread has called __threadfence since
-  std::uintptr_t low = 0, high = 0;  ///< stores: what they write in device memory lies in between
-  std::size_t flight = 0;            ///< of the tracer's record, from 1; 0: in none
-  std::vector<std::byte> bytes;      ///< stores that have read shared memory: what is not in device memory yet
+  int barrier = 0;                   ///< loads: index of the mbarrier
+  std::int64_t phase = 0;            ///< loads: phase of the mbarrier at issue
+  int group = -1;                    ///< stores: bulk group of the issuing thread; -1: not committed
+  bool fenced = false;               ///< stores: the issuing thread has called __threadfence since
+  std::uintptr_t low = 0, high = 0;  ///< stores: bounds of the addresses written in device memory
+  std::size_t flight = 0;            ///< index of the tracer's record, from 1; 0: none
+  std::vector<std::byte> bytes;      ///< stores that have read shared memory: data not yet written to device memory
 
   bool stores() const { return kind != Kind::load; }
   bool is_line() const { return map.dimensions == 1; }
   const char* action() const;  ///< "loads a box"
 };
 
-/// A product that a warpgroup has issued.
+/// A wgmma that a warpgroup has issued.
 struct Product {  // NOLINT(bugprone-reserved-identifier): in the copy that the compiler writes
   WgmmaForm form{};
   bool a_in_registers = false;
   std::uint64_t a = 0, b = 0;  ///< descriptors
   const void* pc = nullptr;
-  int issued = 0;        ///< lanes that have issued it
-  bool entered = false;  ///< its reads of shared memory
-  /// What the warps knew when the operands were looked at for them. Held, as all knowledge that is compared, so that
-  /// no other can have its address.
+  int issued = 0;        ///< number of lanes that have issued it
+  bool entered = false;  ///< its reads of shared memory have been recorded
+  /// Knowledge of the four warps when the operands were checked for them. The pointers are held so that no other
+  /// knowledge can get the same address: knowledge is compared by address.
   std::optional<KnowledgePointer> judged[4];
   float* d[128] = {};
   const std::uint32_t* a_registers[128] = {};
 };
 
-/// What one lane, and its warp, has of its warpgroup's products.
+/// The progress of one lane, and of its warp, through the wgmma of its warpgroup.
 struct ProductProgress {
-  int issued = 0, committed = 0;  ///< products; groups
-  int complete = 0;               ///< groups that it has waited for
+  int issued = 0, committed = 0;  ///< wgmma; groups
+  int complete = 0;               ///< groups that the lane has waited for
 };
 
-/// Four warps that multiply as one. Products and groups are numbered through the block's life; those that all lanes
-/// have waited for are forgotten.
+/// A warpgroup: four warps that execute wgmma together. wgmma and groups are numbered over the block's lifetime;
+/// entries that all lanes have waited for are erased.
 struct Warpgroup {
-  int first_product = 0, first_group = 0;  ///< numbers of products[0], group_ends[0]
+  int first_product = 0, first_group = 0;  ///< numbers of the first elements of the next two vectors
   std::vector<Product> products;
-  std::vector<int> group_ends;   ///< number of the first product after each committed group
-  std::vector<int> committers;   ///< lanes that have committed each group
-  int executed = 0;              ///< groups
-  int read = 0;                  ///< groups whose reads have ended: some lane has waited for them
-  std::uint32_t read_stamp = 0;  ///< the clock since
+  std::vector<int> group_ends;   ///< number of the first wgmma after each committed group
+  std::vector<int> committers;   ///< number of lanes that have committed each group
+  int executed = 0;              ///< number of groups executed
+  int read = 0;                  ///< number of groups whose reads have ended because some lane has waited for them
+  std::uint32_t read_stamp = 0;  ///< the block clock when they ended
   std::array<ProductProgress, 128> lanes{};
   std::vector<Lane*> waiting;
-  int waiting_for = 0;  ///< groups to be complete
+  int waiting_for = 0;  ///< number of groups that must be complete
 };
 
-/// What setmaxnreg has done.
+/// The state of setmaxnreg.
 struct RegisterPool {
-  int free = 0;                   ///< registers that nobody has
-  std::array<int, 32> of_warp{};  ///< a thread, by warp
-  std::array<int, 32> asked{};    ///< by the warp's last setmaxnreg; 0: none
+  int free = 0;                     ///< registers not allocated to any warp
+  std::array<int, 32> of_warp{};    ///< registers per thread, by warp
+  std::array<int, 32> requested{};  ///< requested by the warp's last setmaxnreg; 0: none
   std::array<int, 32> calls{};
   std::array<const void*, 32> call_pc{};
-  std::uint32_t waiting = 0;  ///< warps
+  std::uint32_t waiting = 0;  ///< mask of waiting warps
 };
 
-/// One wait of a lane at a barrier in shared memory.
+/// One wait of a lane at an mbarrier.
 struct PassedPhase {
-  std::int32_t phase = -2;  ///< that let it pass; -1: the one before the first; -2: it has not waited yet
-  bool repeated = false;    ///< the same phase had let it pass before
+  std::int32_t phase = -2;  ///< that satisfied the wait; -1: the phase before the first; -2: no wait so far
+  bool repeated = false;    ///< the same phase had already satisfied an earlier wait
 };
 
 class Asynchrony {
  public:
   explicit Asynchrony(Block& block) : block_(block) {}
   void begin_block();
-  /// The block's threads have ended: what was left undone.
+  /// All threads of the block have ended: reports operations left incomplete.
   void end_block();
   /// A thread ends.
   void end_lane(Lane& lane);
-  /// Nobody can run: carries out one copy. False if there is none.
+  /// No thread of the block can run: carries out one pending operation. Returns false if there is none.
   bool advance();
-  /// Carries out the copy of this place in `copies`.
+  /// Carries out the copy at this index of `copies`.
   void carry_out(std::size_t copy);
-  /// Perhaps carries out a copy although somebody can run (Order::shuffled).
+  /// With Order::shuffled, randomly carries out a copy while threads can still run.
   void advance_at_random();
 
-  /// The lanes have met at a barrier of their warp; all at the block's.
+  /// The lanes have synchronised at a warp barrier; join_block: all threads at the block barrier.
   void join_lanes(Warp& warp, std::uint32_t lanes);
   void join_block();
 
-  /// The barrier at this address; null if none was made there.
+  /// The mbarrier at this address; null if none was initialised there.
   Mbarrier* barrier_at(std::uintptr_t address);
   Mbarrier& barrier(int index) { return barriers_[std::size_t(index)]; }
   int index_of(const Mbarrier& barrier) const { return int(&barrier - barriers_.data()); }
@@ -159,12 +160,12 @@ class Asynchrony {
   PassedPhase& passed(const Lane& lane, int barrier) {
     return passed_[std::size_t(lane.linear) * kMostBarriers + std::size_t(barrier)];
   }
-  /// Ends the running phase if nothing is missing.
+  /// Completes the current phase if no arrivals and no bytes are pending.
   void complete_phase(Mbarrier& barrier);
 
-  /// The load under way that writes to this address; null: none.
+  /// The TMA load in flight that writes to this address; null if there is none.
   const BulkCopy* load_to(std::uintptr_t address) const;
-  /// Calls act(store) for every store that nobody knows to be complete.
+  /// Calls act(store) for every store that has not been waited for.
   template <class Act>
   void for_each_store(Act act) {
     for (BulkCopy& copy : copies)
@@ -172,25 +173,27 @@ class Asynchrony {
     for (BulkCopy& copy : writes) act(copy);
   }
 
-  /// What a sleeping lane waits for, for people.
+  /// Describes what a sleeping lane waits for, for reports.
   std::string awaited(const Lane& lane) const;
-  /// Reports barriers that wait for bytes that nothing brings. Whether there are any.
+  /// Reports waits that can never be satisfied: mbarriers with pending bytes but no copy in flight, and setmaxnreg
+  /// without enough free registers. Returns whether there are any.
   bool report_missing_bytes();
 
   Clocks clocks;
   NamedBarrier named[16];
   std::vector<BulkCopy> copies;  ///< in the order of issue: loads, and stores that still read shared memory
   std::vector<BulkCopy> writes;  ///< stores that have read it and may still write to device memory
-  /// Whose stores have read which shared memory, the last of each place: their reads are told from a thread's own.
+  /// The last store that has read each location of shared memory, and its thread. Distinguishes reads by TMA from the
+  /// thread's own reads.
   struct Stored {
     std::uint32_t pc;
     Agent thread;
     std::uintptr_t low, high;  ///< in shared memory
     const char* action;
-    std::uint32_t began;  ///< when it was started
+    std::uint32_t began;  ///< the block clock at issue
   };
   std::vector<Stored> stored;
-  /// The last store that one of these lanes has started there; null: none.
+  /// The last store that one of these lanes has issued from this address; null if there is none.
   const Stored* store_from(std::uintptr_t address, std::uint32_t pc, int warp, std::uint32_t lanes) const;
   std::array<Warpgroup, 8> warpgroups;
   RegisterPool registers;
@@ -203,47 +206,49 @@ class Asynchrony {
   std::vector<PassedPhase> passed_;
 };
 
-/// That of the lane's block, begun if there is none.
+/// The asynchronous state of the lane's block, created on first use.
 Asynchrony& asynchrony(Lane& lane);
 
-/// Whether what `agent` did at this stamp is ordered before what the lane does now.
+/// Whether the operation of `agent` at this stamp is ordered before the lane's next operation.
 bool ordered_before(const Lane& lane, Agent agent, std::uint32_t stamp);
-/// Ends the lane if it has expected bytes where a copy is still under way; `to`: where its next copy goes, 0 if none.
+/// Ends the lane if it has expected bytes on an mbarrier whose copy is still in flight. `to`: the destination of its
+/// next copy, 0 if none.
 void refuse_refill(Lane& lane, std::uintptr_t to);
-/// Whether the asynchronous proxy sees, for this lane, what a thread has written at this stamp.
+/// Whether a write of thread `writer` at this stamp is visible to the asynchronous proxy, as ordered for this lane.
 bool seen_by_async_proxy(const Lane& lane, Agent writer, std::uint32_t stamp);
-/// What the lane knows and has done goes to whoever takes from `into`.
+/// Adds the lane's knowledge and its own operations to `into`, for threads that acquire from it.
 void release(Lane& lane, Gathering& into);
 
 /// Suspends the running lane until wake().
 void sleep(Sleep reason, int what, int detail = 0);
 void wake(Lane& lane);
 
-/// The barrier that an instruction of the lane names; ends the lane if there is none (mbarrier.cpp).
+/// The mbarrier that an instruction of the lane names; ends the lane if there is none (mbarrier.cpp).
 Mbarrier& used_barrier(Lane& lane, const std::uint64_t* at, const char* action, const void* pc);
-/// "K_full[1]", the barrier's name.
+/// The mbarrier's name, such as "K_full[1]".
 std::string name_of(const Block& block, const Mbarrier& barrier);
-/// The barrier of a finding about bytes, and who expects them.
+/// Names the mbarrier in a finding about transaction bytes, and the thread that expects them.
 void name_expected(Finding& finding, const Block& block, const Mbarrier& barrier);
 inline constexpr const char* kExpectAll =
-    "call mbarrier_arrive_expect_tx with the bytes of all copies that end this phase, what lies outside of the tensor "
-    "included";
+    "call mbarrier_arrive_expect_tx with the bytes of all copies that signal this phase, including bytes outside the "
+    "tensor";
 
-// The life of one bulk copy (bulk_copies.cpp).
-/// A load arrives; a store has read shared memory.
+// The stages of one bulk copy (bulk_copies.cpp).
+/// A load completes, or a store has read shared memory.
 void land(Block& block, BulkCopy copy);
-/// The block's threads have ended: what its stores have not written yet.
+/// All threads of the block have ended: writes the stores that are still pending.
 void end_stores(Block& block);
-/// An access to device memory that stores may still write to (false if so); one by which a thread tells others of a
-/// store that is not complete.
+/// check_against_stores: checks an access to device memory that pending stores may still write; false if there is a
+/// conflict. check_publication: checks an access by which a thread signals other threads although its bulk store is not
+/// complete.
 bool check_against_stores(Lane& lane, const Tensor& tensor, std::uintptr_t address, std::size_t size, Access access,
                           const void* pc);
 void check_publication(Lane& lane, const Tensor& tensor, std::uintptr_t address, Access access, const void* pc);
-// What setmaxnreg does when all lanes of a warp have come to it (register_pool.cpp).
+// Carries out setmaxnreg once all lanes of a warp have executed it (register_pool.cpp).
 void move_registers(Warp& warp);
-// Products (wgmma.cpp).
+// wgmma (wgmma.cpp).
 void end_products(Lane& lane);
-// Registers of products under way (pending_registers.cpp).
+// Registers of wgmma in flight (pending_registers.cpp).
 void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool writes, const void* pc);
 void end_registers(Lane& lane);
 

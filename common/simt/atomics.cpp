@@ -1,4 +1,4 @@
-// Atomic operations. Real atomics of the host: other blocks run on other operating-system threads.
+// Atomic operations. They use the host's atomics: other blocks run on other operating-system threads.
 #include <bit>
 #include <cstring>
 
@@ -44,7 +44,7 @@ std::uint32_t add_codes(std::uint32_t a, std::uint32_t b, float (*widen)(std::ui
   return sum(0) | sum(16) << 16;
 }
 
-/// The new value, all as bits.
+/// The new value; all values as bits.
 std::uint64_t combine(AtomicOperation operation, AtomicType type, std::uint64_t old, std::uint64_t operand,
                       std::uint64_t compare) {
   if (operation == AtomicOperation::exchange) return operand;
@@ -91,7 +91,7 @@ std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, 
   const bool integer = type == AtomicType::int32 || type == AtomicType::uint32 || type == AtomicType::uint64;
   if (integer && running != nullptr) {
     ++running->block->launch->changes;
-    running->block->looking = {};
+    running->block->polling = {};
   }
   if (observed != nullptr) {
     observe_atomic(*observed, reinterpret_cast<std::uintptr_t>(address),

@@ -1,4 +1,4 @@
-// CUDA's atomic functions, for the types that CUDA has them for.
+// CUDA's atomic functions, for the types that CUDA supports.
 #pragma once
 
 // NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):

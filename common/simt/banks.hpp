@@ -1,5 +1,4 @@
-// The banks of shared memory, and how many passes through them an access takes. Internal; nothing of it is ever
-// inlined into a kernel.
+// The banks of shared memory, and the number of wavefronts of an access. Internal; none of it is inlined into kernels.
 #pragma once
 
 #include <algorithm>
@@ -11,22 +10,22 @@ namespace simt {
 
 inline constexpr int kBanks = 32, kBankBytes = 4;
 
-/// The bank in which an address lies.
+/// The bank of an address.
 constexpr int bank_of(std::uint64_t address) {
   return static_cast<int>(address / kBankBytes % kBanks);
 }
 
-/// Lanes are served in groups whose accesses make up at most 128 bytes: 32 lanes of up to 4 bytes, 16 of 8, 8 of 16.
+/// Lanes are served in groups of at most 128 bytes: 32 lanes of up to 4 bytes, 16 of 8, 8 of 16.
 constexpr int lanes_at_once_for(unsigned size) {
   return size <= 4 ? 32 : size == 8 ? 16 : 8;
 }
 
-/// What the lanes of `mask` take that ask for `size` bytes at these addresses, `lanes_at_once` in a group: a group
-/// takes as many wavefronts as the bank with most different words.
+/// The cost when the lanes of `mask` access `size` bytes at these addresses, `lanes_at_once` lanes per group. A group
+/// takes as many wavefronts as the largest number of different words in one bank.
 inline Wavefronts wavefronts(const std::uint64_t* address, std::uint32_t mask, unsigned size, int lanes_at_once) {
   Wavefronts sum{0, 0};
   for (int first = 0; first < 32; first += lanes_at_once) {
-    std::uint64_t words[kBanks][32];  // by bank: the different words asked for
+    std::uint64_t words[kBanks][32];  // by bank: the different words requested
     std::uint8_t count[kBanks] = {};
     unsigned most = 0;
     for (int lane = first; lane < first + lanes_at_once; ++lane) {

@@ -1,12 +1,13 @@
-// TMA ("Data Movement and Conversion Instructions": cp.async.bulk.tensor, cp.async.bulk and
-// cp.reduce.async.bulk): boxes of a tensor to shared memory and back, tiled, with 2 to 5 dimensions, where what lies
-// outside of the tensor becomes zeros, or is left out; and lines, so many bytes without a tensor map, which may also be
-// added to the floats in device memory. Not here: multicast to other blocks, im2col, reductions of boxes.
+// TMA (PTX ISA, "Data Movement and Conversion Instructions": cp.async.bulk.tensor, cp.async.bulk and
+// cp.reduce.async.bulk). Copies of boxes of a tensor to shared memory and back, tiled, with 2 to 5 dimensions: elements
+// outside the tensor become zeros or are skipped. Bulk copies of contiguous bytes without a tensor map, which may also
+// add floats to device memory. Not implemented: multicast to other blocks, im2col, reductions of boxes.
 //
-// A load's bytes are pending from its issue until it lands (asynchrony.cpp says when). A store has two parts: shared
-// memory is being read until its thread waits for that; device memory is written when its thread waits for the whole
-// store, or after the block's threads have ended. In which order floats are then added is nobody's promise: with
-// Order::shuffled what is left of all blocks is added at the launch's end, in an order that the seed decides.
+// The bytes of a load are pending from its issue until it completes (asynchrony.cpp says when). A store has two parts.
+// Shared memory is being read until the issuing thread waits for the read. Device memory is written when the thread
+// waits for the complete store, or after the block's threads have ended. The order in which floats are added is
+// unspecified. With Order::shuffled the remaining reductions of all blocks are added at the end of the launch, in an
+// order determined by the seed.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -25,10 +26,10 @@ namespace simt {
 
 namespace {
 
-constexpr unsigned kPiece = 16;  // bytes that swizzling keeps together
+constexpr unsigned kPiece = 16;  // the swizzle moves chunks of this size
 
-/// Calls row(first byte of it in the box, where in global memory, elements before the first that exists, elements that
-/// exist) for every row of a box.
+/// Calls row(offset of its first byte in the box, address in global memory, elements before the first existing one,
+/// existing elements) for every row of a box.
 template <class Row>
 void for_each_row(const BulkCopy& copy, Row row) {
   const TensorMap& map = copy.map;
@@ -52,14 +53,14 @@ void for_each_row(const BulkCopy& copy, Row row) {
   }
 }
 
-/// Marks the sectors of one row as touched; how many are new.
+/// Marks the sectors of one row as accessed; returns the number of new ones.
 std::uint64_t touch_sectors(std::atomic<std::uint64_t>* bits, std::uint64_t first, std::uint64_t last) {
   std::uint64_t fresh = 0;
   for (std::uint64_t sector = first; sector <= last; ++sector) fresh += touch(bits, sector);
   return fresh;
 }
 
-/// What one row of a box, or a line, does to the tensor's counters.
+/// Updates the tensor's counters for one row of a box, or for one bulk copy.
 void count_row(Block& block, Tensor& tensor, std::uint64_t address, std::uint64_t bytes, BulkCopy::Kind kind) {
   GlobalObserver::Traffic& traffic = block.global->of(tensor);
   const std::uint64_t first = (address - tensor.low) / 32, last = (address + bytes - 1 - tensor.low) / 32;
@@ -87,21 +88,21 @@ Finding refused(const BulkCopy& copy, Mistake mistake, std::string what, std::st
   return finding_of(*copy.issuer, mistake, copy.pc, copy.action(), std::move(what), std::move(advice));
 }
 
-/// The place in shared memory, of boxes and lines alike; does not return if it cannot be.
-void check_place(const BulkCopy& copy, const char* noun, unsigned alignment, const char* aligned_how) {
+/// Checks the address in shared memory, for all kinds of copies; does not return if it is invalid.
+void check_shared_address(const BulkCopy& copy, const char* noun, unsigned alignment, const char* aligned_how) {
   Lane& lane = *copy.issuer;
   SharedMemory& shared = *lane.block->shared;
   if (!shared.contains(copy.shared)) {
-    refuse(lane,
-           refused(copy, Mistake::outside_shared, std::string("the ") + noun + " is not in shared memory",
-                   copy.is_line()  ? "the destination comes first, then the source: check which of the two is shared"
-                   : copy.stores() ? "pass the tensor map first, then the address in shared memory"
-                                   : "pass the address in shared memory first, then the tensor map"));
+    refuse(lane, refused(copy, Mistake::outside_shared, std::string("the ") + noun + " is not in shared memory",
+                         copy.is_line()
+                             ? "pass the destination first, then the source: check which of the two is in shared memory"
+                         : copy.stores() ? "pass the tensor map first, then the address in shared memory"
+                                         : "pass the address in shared memory first, then the tensor map"));
   }
   if (copy.shared % alignment != 0) {
     Finding finding = refused(copy, Mistake::misaligned,
-                              words("a ", noun, " in shared memory begins at a multiple of ", alignment,
-                                    " bytes; this one begins ", copy.shared % alignment, " bytes past one"),
+                              words("a ", noun, " in shared memory must start at a multiple of ", alignment,
+                                    " bytes; this one starts ", copy.shared % alignment, " bytes after one"),
                               aligned_how);
     finding.variable = shared.variable(copy.shared);
     refuse(lane, std::move(finding));
@@ -111,19 +112,19 @@ void check_place(const BulkCopy& copy, const char* noun, unsigned alignment, con
   shared.check_bounds(lane, copy.shared, 16, access, copy.pc);
   shared.check_bounds(lane, copy.shared + bytes - 16, 16, access, copy.pc);
   if (!shared.same_member(copy.shared, copy.shared + bytes - 16)) {
-    Finding finding =
-        refused(copy, Mistake::outside_shared,
-                words("the ", noun, " has ", bytes, " bytes, begins in ", shared.variable(copy.shared).name,
-                      " and ends in ", shared.variable(copy.shared + bytes - 16).name),
-                copy.is_line() ? "pass the bytes of what is copied" : "make the tensor map's box as large as the tile");
+    Finding finding = refused(
+        copy, Mistake::outside_shared,
+        words("the ", noun, " has ", bytes, " bytes, starts in ", shared.variable(copy.shared).name, " and ends in ",
+              shared.variable(copy.shared + bytes - 16).name),
+        copy.is_line() ? "pass the size of the buffer in bytes" : "make the tensor map's box as large as the tile");
     finding.variable = shared.variable(copy.shared);
     refuse(lane, std::move(finding));
   }
 }
 
-/// Of a map whose first element lies before its tensor: the box's rows must not, and of a load some have to exist. A
-/// GPU reads none that do not; but to load a box without any, an H200 touches the map's first element (seen by loads
-/// that failed where nothing is mapped there; stores never did).
+/// Checks a tensor map that starts before its tensor: the rows of the box must not precede the tensor, and part of a
+/// /// load must be inside the map. A GPU reads no elements outside of it. But an H200 accesses the first element of
+/// the map even if no part of the box is inside (loads failed where that address was unmapped; stores never did).
 void check_box_of_moved_map(const BulkCopy& copy, const Tensor& tensor) {
   std::uint64_t before = 0, rows = 0;
   for_each_row(copy, [&](std::uint64_t, std::uint64_t from, std::int64_t, std::int64_t number) {
@@ -132,12 +133,13 @@ void check_box_of_moved_map(const BulkCopy& copy, const Tensor& tensor) {
     if (from < tensor.low) before = std::max(before, tensor.low - from);
   });
   if (before == 0 && (rows > 0 || copy.stores())) return;
-  Finding finding = refused(copy, Mistake::outside_global,
-                            rows > 0 ? words("the box begins ", before, " bytes before ", tensor.name)
-                                     : words("nothing of the box is in the map, and the map begins ", copy.map.before,
-                                             " bytes before ", tensor.name),
-                            rows > 0 ? "check the coordinates: here they are not those of the tensor's rows alone"
-                                     : "leave this copy out: a GPU may touch the address at which the map begins");
+  Finding finding = refused(
+      copy, Mistake::outside_global,
+      rows > 0 ? words("the box starts ", before, " bytes before ", tensor.name)
+               : words("no part of the box is inside the tensor map, which starts ", copy.map.before, " bytes before ",
+                       tensor.name),
+      rows > 0 ? "check the coordinates: they count from the start of the tensor map, which is before the tensor"
+               : "skip this copy: a GPU may access the address at which the tensor map starts");
   finding.variable = {tensor.name, " (global)"};
   refuse(*copy.issuer, std::move(finding));
 }
@@ -148,51 +150,53 @@ void check_box(const BulkCopy& copy, int count) {
   if (count != map.dimensions) {
     refuse(lane,
            refused(copy, Mistake::descriptor,
-                   words("the tensor map has ", map.dimensions, " dimensions, and ", count, " coordinates are given"),
-                   "pass one coordinate for each dimension, the fastest first"));
+                   words("the tensor map has ", map.dimensions, " dimensions, but ", count, " coordinates are given"),
+                   "pass one coordinate per dimension, the fastest-varying first"));
   }
-  check_place(copy, "box", 128, "declare the tile with alignas(128), or alignas(1024) if it is swizzled by 128 bytes");
+  check_shared_address(copy, "box", 128,
+                       "declare the tile with alignas(128), or alignas(1024) for the 128-byte swizzle");
   const auto memory = reinterpret_cast<std::uintptr_t>(map.memory);
   std::uint64_t last = memory - map.before + map.element_bytes;
   for (int i = 0; i < map.dimensions; ++i) last += (map.sizes[i] - 1) * map.strides[i];
   const Tensor* tensor = find_tensor(memory);
   if (tensor == nullptr || last > tensor->high) {
     refuse(lane, refused(copy, Mistake::outside_global,
-                         tensor == nullptr ? "the tensor map names memory that is not allocated"
-                                           : words("the tensor map reaches ", last - tensor->high,
+                         tensor == nullptr ? "the tensor map points to memory that is not allocated"
+                                           : words("the tensor map extends ", last - tensor->high,
                                                    " bytes past the end of ", tensor->name),
                          "check the sizes and strides of the tensor map"));
   }
   if (map.before > 0) check_box_of_moved_map(copy, *tensor);
 }
 
-/// Here the map is the line itself: its memory and its bytes.
+/// For a bulk copy without tensor map, `map` holds the address and the size of the copy.
 void check_line(const BulkCopy& copy, std::int64_t bytes) {
   Lane& lane = *copy.issuer;
   const auto memory = reinterpret_cast<std::uintptr_t>(copy.map.memory);
   if (bytes <= 0 || bytes % kPiece != 0 || bytes > std::int64_t(SharedMemory::kMostDynamic)) {
-    refuse(lane, refused(copy, Mistake::misaligned, words("a line of ", bytes, " bytes; TMA moves multiples of 16"),
-                         "fill the line up to 16 bytes, or let threads copy the rest"));
+    refuse(lane, refused(copy, Mistake::misaligned,
+                         words("a bulk copy of ", bytes, " bytes; the size must be a multiple of 16"),
+                         "pad the size to a multiple of 16 bytes, or copy the rest with ordinary accesses"));
   }
-  check_place(copy, "line", kPiece, "declare it with alignas(16)");
+  check_shared_address(copy, "buffer", kPiece, "declare it with alignas(16)");
   const Tensor* tensor = find_tensor(memory);
   if (tensor == nullptr || memory + std::uint64_t(bytes) > tensor->high) {
-    Finding finding =
-        refused(copy, Mistake::outside_global,
-                words(bytes, " bytes, ",
-                      tensor == nullptr ? describe_stray(memory)
-                                        : words("which reach ", memory + std::uint64_t(bytes) - tensor->high,
-                                                " bytes past the end of ", tensor->name)),
-                "check the address in device memory and the bytes; a ragged tail needs a shorter line, or "
-                "memory that is filled up");
+    Finding finding = refused(
+        copy, Mistake::outside_global,
+        words(bytes, " bytes, ",
+              tensor == nullptr ? describe_stray(memory)
+                                : words("which extend ", memory + std::uint64_t(bytes) - tensor->high,
+                                        " bytes past the end of ", tensor->name)),
+        "check the address in device memory and the size; a partial tail needs a shorter copy, or padded memory");
     if (tensor != nullptr) finding.variable = {tensor->name, " (global)"};
     refuse(lane, std::move(finding));
   }
   if (memory % kPiece != 0) {
-    Finding finding = refused(copy, Mistake::misaligned,
-                              words("a line in device memory begins at a multiple of 16 bytes; this one begins ",
-                                    memory % kPiece, " bytes past one"),
-                              "keep rows a multiple of 16 bytes apart");
+    Finding finding =
+        refused(copy, Mistake::misaligned,
+                words("a bulk copy in device memory must start at a multiple of 16 bytes; this one starts ",
+                      memory % kPiece, " bytes after one"),
+                "use a row stride that is a multiple of 16 bytes");
     finding.variable = {tensor->name, " (global)"};
     refuse(lane, std::move(finding));
   }
@@ -259,14 +263,15 @@ void land_load(Block& block, const BulkCopy& copy) {
   }
   barrier.gathering.add(kFirstBarrierAgent + Agent(copy.barrier), ++block.clock);
   if (barrier.phase != copy.phase || (barrier.missing == 0 && barrier.bytes < std::int64_t(bytes))) {
-    if (!block.damaged) {  // where the phase has ended, complete_phase has said so
-      Finding finding = refused(copy, Mistake::barrier_bytes,
-                                words(bytes, " bytes come, and phase ", barrier.phase, " of the barrier expects ",
-                                      std::max<std::int64_t>(barrier.bytes, 0), " more"),
-                                kExpectAll);
+    if (!block.damaged) {  // if the phase has already completed, complete_phase has reported it
+      Finding finding =
+          refused(copy, Mistake::barrier_bytes,
+                  words(bytes, " bytes arrive, but phase ", barrier.phase, " of the mbarrier expects only ",
+                        std::max<std::int64_t>(barrier.bytes, 0), " more"),
+                  kExpectAll);
       name_expected(finding, block, barrier);
       note_finding(*copy.issuer, std::move(finding));
-      block.damaged = true;  // what follows from it is not reported
+      block.damaged = true;  // consequences are not reported
     }
     barrier.bytes = std::max<std::int64_t>(0, barrier.bytes - std::int64_t(bytes));
   } else {
@@ -297,7 +302,7 @@ void land_store(Block& block, BulkCopy copy) {
   if (block.launch->detecting) {
     const int warp = copy.issuer->warp->index;
     block.shared->finish_async_read(block, warp, copy.shared, copy.bytes.size(), false);
-    // What other stores of the warp still read of it is marked anew.
+    // Bytes that other stores of the warp are still reading are marked again.
     for (const BulkCopy& other : block.asynchrony->copies) {
       if (!other.stores() || other.issuer->warp->index != warp) continue;
       const std::uintptr_t low = std::max(copy.shared, other.shared),
@@ -310,7 +315,7 @@ void land_store(Block& block, BulkCopy copy) {
   block.asynchrony->writes.push_back(std::move(copy));
 }
 
-/// Other blocks may add to the same floats, on other operating-system threads.
+/// Other blocks may add to the same floats on other operating-system threads.
 void add_floats(std::uintptr_t to, const std::byte* from, std::uint64_t bytes) {
   for (std::uint64_t i = 0; i < bytes; i += sizeof(float)) {
     float addend;
@@ -329,7 +334,7 @@ void write_out(const BulkCopy& copy) {
   });
 }
 
-/// Stores that nothing orders, in the order that Options::order asks for.
+/// Orders stores that are otherwise unordered as Options::order specifies.
 void arrange(Block& block, std::vector<BulkCopy>& stores) {
   if (block.launch->options.order == Order::reversed) std::reverse(stores.begin(), stores.end());
   if (block.launch->options.order != Order::shuffled) return;
@@ -339,7 +344,7 @@ void arrange(Block& block, std::vector<BulkCopy>& stores) {
 
 void add_late_sums_of(LaunchState& launch) {
   std::vector<LateSum>& sums = launch.late_sums;
-  // First in an order that no operating-system thread has decided.
+  // First an order that does not depend on the operating-system threads.
   std::stable_sort(sums.begin(), sums.end(), [](const LateSum& a, const LateSum& b) { return a.block < b.block; });
   std::mt19937_64 random(launch.options.seed);
   for (std::size_t i = sums.size(); i > 1; --i) std::swap(sums[i - 1], sums[random() % i]);
@@ -351,9 +356,9 @@ void add_late_sums_of(LaunchState& launch) {
 }  // namespace
 
 const char* BulkCopy::action() const {
-  if (kind == Kind::load) return is_line() ? "loads a line" : "loads a box";
-  if (kind == Kind::add) return "adds a line";
-  return is_line() ? "stores a line" : "stores a box";
+  if (kind == Kind::load) return is_line() ? "starts a bulk load" : "loads a box";
+  if (kind == Kind::add) return "starts a bulk reduction";
+  return is_line() ? "starts a bulk store" : "stores a box";
 }
 
 void land(Block& block, BulkCopy copy) {
@@ -404,10 +409,10 @@ void report_unfinished(Lane& lane, const BulkCopy& copy, const Tensor& tensor, s
   finding.variable = {tensor.name, words(" (global), element ", (address - tensor.low) / tensor.element_size)};
   finding.other = {copy.pc, copy.action(), copy.issuer->warp->index, copy.issuer->bit};
   if (!copy.bytes.empty())
-    finding.what += "; cp_async_bulk_wait_group_read waits for the reading of shared memory alone";
+    finding.what += "; cp_async_bulk_wait_group_read only waits until shared memory has been read";
   finding.advice =
       std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after the store, and then " : "call ") +
-      "cp_async_bulk_wait_group<0>() in the thread that has issued the store, before this";
+      "cp_async_bulk_wait_group<0>() in the thread that issued the store, before this access";
   note_finding(lane, std::move(finding));
 }
 
@@ -416,16 +421,16 @@ void report_unfinished(Lane& lane, const BulkCopy& copy, const Tensor& tensor, s
 bool check_against_stores(Lane& lane, const Tensor& tensor, std::uintptr_t address, std::size_t size, Access access,
                           const void* pc) {
   const bool writes = access == Access::write || access == Access::matrix_write || access == Access::atomic;
-  // Waiting would not help: an output's element is written once, and note_write says of whom it was not.
+  // Waiting would not help: each element of an output is written once, and note_write reports a second write.
   if (tensor.role == Role::output && writes && access != Access::atomic) return true;
   bool free = true;
   lane.block->asynchrony->for_each_store([&](const BulkCopy& copy) {
     if (!writes_to(copy, address, size) || (copy.kind == BulkCopy::Kind::add && access == Access::atomic)) return;
     free = false;
-    report_unfinished(lane, copy, tensor, address, access, pc,
-                      writes ? "nothing makes this wait until TMA has written here: either may come last"
-                             : "nothing makes this wait until TMA has written here: it may see what was "
-                               "there before");
+    report_unfinished(
+        lane, copy, tensor, address, access, pc,
+        writes ? "nothing orders this write after TMA's write to the same location: either may come last"
+               : "nothing orders this read after TMA's write to the same location: it may see the old value");
   });
   return free;
 }
@@ -436,8 +441,7 @@ void check_publication(Lane& lane, const Tensor& tensor, std::uintptr_t address,
     if (copy.issuer != &lane || !copy.fenced) return;
     report_unfinished(
         lane, copy, tensor, address, access, pc,
-        "the thread tells others, past a __threadfence(), that it is done; the fence does not wait for its "
-        "bulk store");
+        "the thread signals other threads after a __threadfence(), but the fence does not wait for its bulk store");
     copy.fenced = false;
   });
 }
@@ -460,11 +464,12 @@ void start_load(BulkCopy copy, std::uint64_t* at, std::int64_t number) {
   Mbarrier& barrier = used_barrier(lane, at, copy.action(), copy.pc);
   refuse_refill(lane, copy.shared);
   if (!barrier.fenced && !block.damaged) {
-    Finding finding = refused(copy, Mistake::barrier_misuse, "TMA may not see the barrier that the copy ends at",
-                              "call fence_mbarrier_init() in the thread that makes the barriers, after it and before "
-                              "the __syncthreads()");
+    Finding finding =
+        refused(copy, Mistake::barrier_misuse, "the initialisation of the copy's mbarrier may not be visible to TMA",
+                "call fence_mbarrier_init() in the thread that initialises the mbarriers, after mbarrier_init and "
+                "before the __syncthreads()");
     finding.variable.name = name_of(block, barrier);
-    finding.other = side_of(barrier.init_pc, "makes the barrier", barrier.init_thread);
+    finding.other = side_of(barrier.init_pc, "initialises the mbarrier", barrier.init_thread);
     note_finding(lane, std::move(finding));
   }
   copy.barrier = all.index_of(barrier);
@@ -503,7 +508,7 @@ void start_store(BulkCopy copy) {
     block.global->of(tensor_of(copy)).touched = true;
     count_at(block, copy.pc, [&] {
       ++(copy.kind == BulkCopy::Kind::add ? block.counters.bulk_reductions : block.counters.bulk_stores);
-      block.counters.bulk_reductions_in_turn += copy.kind == BulkCopy::Kind::add && block.looking.address != 0;
+      block.counters.bulk_reductions_in_turn += copy.kind == BulkCopy::Kind::add && block.polling.address != 0;
       block.counters.bulk_requests += 2;
     });
   }

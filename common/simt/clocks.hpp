@@ -1,15 +1,15 @@
-// Who is ordered after whom, where barriers of parts of a block order it: vector clocks. Internal.
+// Vector clocks: which operations are ordered before which, where barriers synchronise only parts of a block. Internal.
 //
-// Block::clock is one clock for a block, and every access is stamped with it. Whoever releases something (arrives at a
-// barrier, say) advances it, so that what it did before has a smaller stamp. A lane's Knowledge says of every agent up
-// to which stamp the lane is ordered after what that agent did. Knowledge travels through barriers: a phase gathers
-// that of those who arrive, and those who wait take it over.
+// Every access is stamped with Block::clock, one clock per block. A release operation (such as an arrival at a barrier)
+// advances the clock, so that everything released has a smaller stamp. A lane's Knowledge holds one stamp per agent:
+// the lane is ordered after everything that the agent did before this stamp. Knowledge propagates through barriers: a
+// phase accumulates the knowledge of the arriving threads, and waiting threads acquire it.
 //
-// Agents are the block's threads; each mbarrier, for the copies that end its phases; and each warp's share of the
-// tensor cores, which read shared memory on their own.
+// The agents are the block's threads; each mbarrier, for the copies that signal it; and each warp's share of the tensor
+// cores, which read shared memory through the asynchronous proxy.
 //
-// There are two clocks for each agent, as there are two ways to shared memory (the manual's "proxies"): what a thread
-// writes in the ordinary way is seen by TMA and the tensor cores only past a fence.proxy.async.
+// Each agent has two clocks, one per proxy (PTX ISA, "Proxies"): a write through the generic proxy is visible to TMA
+// and to the tensor cores only after a fence.proxy.async.
 #pragma once
 
 #include <algorithm>
@@ -25,24 +25,24 @@ inline constexpr Agent kFirstBarrierAgent = 1024, kFirstTensorAgent = kFirstBarr
                        kAgents = kFirstTensorAgent + 32;
 
 struct Knowledge {
-  std::uint32_t known[kAgents] = {};   ///< ordered after what the agent did before this stamp
-  std::uint32_t fenced[kAgents] = {};  ///< the same for what it wrote, seen by the asynchronous proxy
+  std::uint32_t known[kAgents] = {};   ///< ordered after the agent's operations before this stamp
+  std::uint32_t fenced[kAgents] = {};  ///< the same for its writes, as visible to the asynchronous proxy
   void join(const Knowledge& other) {
     for (Agent i = 0; i < kAgents; ++i) known[i] = std::max(known[i], other.known[i]);
     for (Agent i = 0; i < kAgents; ++i) fenced[i] = std::max(fenced[i], other.fenced[i]);
   }
 };
-/// Shared by all lanes that know the same; null: nothing.
+/// Shared by all lanes with the same knowledge; null: no knowledge.
 using KnowledgePointer = std::shared_ptr<const Knowledge>;
 
-/// Makes knowledge of knowledge. The lanes of a warp ask for the same one after the other, so the last few answers are
-/// kept.
+/// Combines knowledge. The lanes of a warp request the same combination one after another, so the most recent results
+/// are cached.
 class Clocks {
  public:
   KnowledgePointer joined(const KnowledgePointer& a, const KnowledgePointer& b);
-  /// `a`, and `agent` up to this stamp.
+  /// `a`, and in addition the operations of `agent` up to this stamp.
   KnowledgePointer with(const KnowledgePointer& a, Agent agent, std::uint32_t stamp);
-  /// `a`, past a proxy fence.
+  /// `a` after a proxy fence.
   KnowledgePointer fenced(const KnowledgePointer& a);
   void forget();
 
@@ -61,10 +61,10 @@ class Clocks {
   int next_ = 0;
 };
 
-/// What those who arrive at one phase of a barrier know together.
+/// The combined knowledge of the threads that have arrived in one phase of a barrier.
 class Gathering {
  public:
-  /// Of one lane: what it knows, and all that it has done before `now`.
+  /// Adds the knowledge of one lane and everything that it did before `now`.
   void add(const KnowledgePointer& knows, Agent self, std::uint32_t now, std::uint32_t fenced_at) {
     Knowledge& all = own();
     if (knows && knows != last_) all.join(*knows);
@@ -72,9 +72,9 @@ class Gathering {
     all.known[self] = now;
     all.fenced[self] = std::max(all.fenced[self], fenced_at);
   }
-  /// Of a copy.
+  /// Adds a completed copy.
   void add(Agent agent, std::uint32_t now) { own().known[agent] = now; }
-  /// All of it; a new phase begins.
+  /// Returns the combined knowledge and starts a new phase.
   KnowledgePointer take() {
     last_ = nullptr;
     return std::exchange(all_, nullptr);
@@ -86,7 +86,7 @@ class Gathering {
     return *all_;
   }
   std::shared_ptr<Knowledge> all_;
-  KnowledgePointer last_;  ///< already in it; held, so that no other can have its address
+  KnowledgePointer last_;  ///< the last one added; held so that no other can get its address
 };
 
 }  // namespace simt

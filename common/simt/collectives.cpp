@@ -1,4 +1,5 @@
-// What the lanes of a warp do together: barriers, shuffles, votes. The last lane to arrive does the work for all.
+// Collective operations of the lanes of a warp: barriers, shuffles, votes. The last lane to arrive does the work for
+// all.
 #include <algorithm>
 #include <cstring>
 
@@ -27,7 +28,7 @@ void complete_barrier(Warp& warp, std::uint32_t lanes) {
     warp.partial_barriers = true;
     std::memset(warp.heard, 0, sizeof warp.heard);
   }
-  std::uint32_t together[kWarpSize] = {};  // what any of them has heard, all of them have now
+  std::uint32_t together[kWarpSize] = {};  // the combined knowledge of all lanes, which each of them acquires
   for (std::uint32_t m = lanes; m != 0; m &= m - 1) {
     const std::uint32_t* heard = warp.heard[std::countr_zero(m)];
     for (int other = 0; other < kWarpSize; ++other) together[other] = std::max(together[other], heard[other]);
@@ -57,21 +58,22 @@ void complete_vote(Warp& warp, std::uint32_t lanes) {
     const int lane = std::countr_zero(m);
     ballot |= warp.value[lane] << lane;
   }
-  ballot |= std::uint64_t(lanes) << 32;  // who took part: some may have ended when a lane looks at its result
+  ballot |= std::uint64_t(lanes) << 32;  // the participating lanes: some may have ended when a lane reads its result
   for (std::uint32_t m = lanes; m != 0; m &= m - 1) warp.result[std::countr_zero(m)] = ballot;
   ++warp.block->counters.votes;
 }
 
-/// Whether all 32 lanes have come to an instruction of the tensor cores; reports it if not.
+/// Whether all 32 lanes execute an instruction of the tensor cores; reports it if not.
 bool whole_warp(Warp& warp, std::uint32_t lanes, Collective operation) {
   if (lanes == ~0u) [[likely]]
     return true;
   if (warp.block->damaged) return false;
   const Lane& lane = warp.lanes[std::countr_zero(lanes)];
   const std::string name = name_of(operation);
-  Finding finding = finding_of(lane, Mistake::inactive_lane, lane.waits_at, "calls",
-                               name + " without " + lanes_text(~lanes) + ", which have ended or do not exist",
-                               name + " needs all 32 lanes: let whole warps leave early, never single lanes");
+  Finding finding =
+      finding_of(lane, Mistake::inactive_lane, lane.waits_at, "calls",
+                 name + " is executed without " + lanes_text(~lanes) + ", which have ended or do not exist",
+                 name + " needs all 32 lanes: let whole warps exit early, never single lanes");
   finding.side.lanes = lanes;
   note_finding(lane, std::move(finding));
   return false;
@@ -80,7 +82,7 @@ bool whole_warp(Warp& warp, std::uint32_t lanes, Collective operation) {
 }  // namespace
 
 void complete(Warp& warp, const Group& group) {
-  warp.block->looking.count = 0;
+  warp.block->polling.count = 0;
   if (group.arrived == warp.alive && warp.recorder.size() != 0) flush(warp);
   switch (group.operation) {
     case Collective::barrier:

@@ -1,6 +1,6 @@
-// Copies of whole pieces of memory, as the simulator sees them. Included by the compiler's command line before anything
-// else in a file of kernels: the instrumentation notices no memcpy, memmove or memset, whether it is called, or made
-// of a std::copy by the library's headers. They are given to functions that do the same and are observed
+// Replacements for memcpy, memmove and memset in kernel files. The compiler's command line includes this file first.
+// The instrumentation does not observe these functions, neither explicit calls nor those that the library's headers
+// make for std::copy. They are redirected to functions with the same effect that are observed
 // (common/simt/observe.cpp).
 #pragma once
 
@@ -13,7 +13,7 @@ void* memmove(void* to, const void* from, std::size_t bytes) noexcept __asm__("s
 void* memset(void* to, int value, std::size_t bytes) noexcept __asm__("simt_memset");
 }
 
-// NOLINTBEGIN(bugprone-reserved-identifier): what the library's headers call.
+// NOLINTBEGIN(bugprone-reserved-identifier): names that the library's headers use.
 #define __builtin_memcpy ::memcpy
 #define __builtin_memmove ::memmove
 #define __builtin_memset ::memset

@@ -1,5 +1,5 @@
-// From the records of a warp to counters: sectors of global accesses, wavefronts of shared ones, and matrix accesses
-// spelled as the machine instructions that they become.
+// Converts the records of a warp to counters: sectors of global accesses, wavefronts of shared accesses, and matrix
+// accesses as the machine instructions that implement them.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ namespace simt {
 
 namespace {
 
-/// Whether all lanes that take part ask for the same address as their partner, the lane whose number differs by `bit`.
+/// Whether all participating lanes access the same address as their partner, the lane whose number differs by `bit`.
 bool same_in_pairs(const std::uint64_t* address, std::uint32_t mask, int bit) {
   for (int lane = 0; lane < kWarpSize; ++lane) {
     const int partner = lane ^ bit;
@@ -23,15 +23,15 @@ bool same_in_pairs(const std::uint64_t* address, std::uint32_t mask, int bit) {
   return true;
 }
 
-/// A load of 8 or 16 bytes a lane is served in groups twice as large if neighbours ask for the same: all lanes as lane
-/// ^ 1, or all as lane ^ 2. (Measured on an H200; test_counters.cpp has the patterns.)
+/// A load of 8 or 16 bytes per lane is served in groups twice as large if lanes share addresses: each lane with lane ^
+/// 1, or each lane with lane ^ 2. (Measured on an H200; test_counters.cpp has the patterns.)
 int lanes_at_once_for_load(const std::uint64_t* address, std::uint32_t mask, unsigned size) {
   const int lanes = lanes_at_once_for(size);
   if (size <= 4) return lanes;
   return same_in_pairs(address, mask, 1) || same_in_pairs(address, mask, 2) ? 2 * lanes : lanes;
 }
 
-/// The different 32-byte sectors that the lanes touch: at most one each, as accesses are aligned.
+/// The different 32-byte sectors that the lanes access: at most one each, because accesses are aligned.
 int distinct_sectors(const std::uint64_t* address, std::uint32_t mask, std::uint64_t* sectors) {
   int count = 0;
   bool ascending = true;
@@ -46,8 +46,8 @@ int distinct_sectors(const std::uint64_t* address, std::uint32_t mask, std::uint
   return static_cast<int>(std::unique(sectors, sectors + count) - sectors);
 }
 
-/// An atomic asks for a sector once for each of the lanes that update the same address, the most of all addresses in
-/// the sector. (Measured on an H200; test_counters.cpp has the patterns.)
+/// An atomic requests a sector once for each lane that updates the same address; the address with the most lanes in the
+/// sector decides. (Measured on an H200; test_counters.cpp has the patterns.)
 std::uint64_t sectors_of_atomic(const std::uint64_t* address, std::uint32_t mask) {
   std::uint64_t addresses[kWarpSize];
   int count = 0;
@@ -146,8 +146,8 @@ void count_shared(Block& block, const Record& record) {
   }
 }
 
-/// What a matrix access in shared memory costs: LDSM for 16-bit operands, otherwise one instruction for each piece of
-/// the fragment that lies together in memory.
+/// The cost of a matrix access in shared memory: LDSM for 16-bit operands, otherwise one instruction for each
+/// contiguous piece of the fragment.
 MatrixCost cost_in_shared(const MatrixInMemory& matrix) {
   MatrixCost cost{};
   std::uint64_t address[kWarpSize] = {};
@@ -170,7 +170,7 @@ void count_matrix(Block& block, const Record& record) {
   const int lane = std::countr_zero(record.mask);
   const MatrixInMemory matrix{record.address[lane], record.leading, record.row_major, record.type};
   if (record.space == Space::shared) {
-    // Only the bank that it begins in matters: the same few kinds come again and again.
+    // Only the bank of the start address matters: the same few kinds recur.
     const MatrixCosts::Kind kind{record.type, record.leading, static_cast<std::uint8_t>(matrix.address % 128),
                                  record.row_major};
     const MatrixCost& cost = block.matrix_costs.of(kind, [&] { return cost_in_shared(matrix); });
@@ -186,8 +186,8 @@ void count_matrix(Block& block, const Record& record) {
   }
 }
 
-/// Lanes of one instruction may touch different tensors (a pointer chosen by a condition, or lanes that reach the same
-/// line a different number of times): counted for each of them.
+/// Lanes of one instruction may access different tensors (a pointer selected by a condition, or lanes that reach the
+/// same line a different number of times): counted for each tensor.
 void count_global(Block& block, const Record& record) {
   for (std::uint32_t left = record.mask; left != 0;) {
     const std::uint64_t first = record.address[std::countr_zero(left)];
@@ -217,7 +217,7 @@ void count(Warp& warp, const Record& record) {
   }
 }
 
-/// Shows the tracer the accesses to shared memory that a record stands for.
+/// Passes the shared-memory accesses of a record to the tracer.
 void consider(Block& block, const Record& record) {
   if (record.space != Space::shared || record.access == Access::atomic || record.access == Access::async) return;
   Tracer& tracer = *block.tracer;
@@ -249,7 +249,7 @@ void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, b
     block.tracer->consider(block, pc, rows + std::ptrdiff_t(8) * i, 0xff, 16, 8, true);
   Wavefronts sum{0, 0};
   for (int i = 0; i < matrices; ++i, rows += 8) {
-    unsigned fours = 0;  // groups of four banks that the eight rows begin in
+    unsigned fours = 0;  // groups of four banks at which the eight rows start
     for (int r = 0; r < 8; ++r) fours |= 1u << (rows[r] / 16 % 8);
     sum += fours == 0xff ? Wavefronts{1, 1} : wavefronts(rows, 0xff, 16, 8);
   }

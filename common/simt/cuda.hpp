@@ -1,10 +1,10 @@
-// CUDA C++ for a host compiler: what a kernel file sees instead of cuda_runtime.h, cuda_fp16.h, cuda_bf16.h,
+// CUDA C++ for a host compiler: kernel files include this instead of cuda_runtime.h, cuda_fp16.h, cuda_bf16.h,
 // cuda_pipeline.h and mma.h.
 //
-// What a kernel may use: raw pointers, `__shared__` variables in plain and template kernels, `__device__` functions,
+// Supported in kernels: raw pointers, `__shared__` variables in plain and template kernels, `__device__` functions,
 // structs by value, `__constant__` tables, early exit, barriers, shuffles, votes, atomics, cp.async, WMMA, and the
-// instructions of common/cuda/ptx.hpp. What it may not: `<<<>>>` (launch through the wrapper), bare PTX, waiting in a
-// loop for another thread, C++ exceptions.
+// instructions of common/cuda/ptx.hpp. Not supported: `<<<>>>` (launch through the wrapper), inline PTX, spinning on a
+// value that another thread of the block writes, C++ exceptions.
 #pragma once
 
 #include "common/simt/asynchronous.hpp"

@@ -1,4 +1,5 @@
-// What is said of a block in which no thread can go on: who waits where, who has come there, and who has ended.
+// The report of a block in which no thread can continue: where threads wait, which have arrived there, and which have
+// ended.
 #include <algorithm>
 #include <bit>
 #include <ranges>
@@ -14,28 +15,28 @@ namespace simt {
 
 namespace {
 
-std::string place(const SourceLine& line) {
+std::string location(const SourceLine& line) {
   const std::size_t slash = line.file.rfind('/');
   return line.line == 0 ? "an unknown line"
                         : words(slash == std::string::npos ? line.file : line.file.substr(slash + 1), ":", line.line);
 }
 
-constexpr const char
-    *kMissingAtNumber =
-        "a barrier with a number lets go those who wait when as many threads as it names have come, they themselves "
-        "included: let those who are missing sync or arrive at this number, once for each time that it is waited for. "
-        "Who only lets others go on arrives there, and does not wait. "
-        "Who waits elsewhere may wait for those who wait here, or they for them",
-    *kMissingAtBarrier =
-        "ask of each barrier who should arrive next, and why that thread does not: it waits itself for the running "
-        "phase where it should name the other parity, or for a tile that nobody loads; a stage is never left, or left "
-        "at the barrier of another; a ring has too few stages; or the barrier counts more arrivals than come",
-    *kMissingAtCall =
-        "every lane named in a mask, and every thread of the block, has to come to the same call: move it out "
-        "of the branch or loop that only some execute";
+constexpr const char *
+    kMissingAtNumber =
+       "a named barrier releases its waiters once the given number of threads has arrived or synced, the waiters "
+       "included. Let the missing warps sync or arrive at this barrier, once per wait. A warp that only signals others "
+       "calls barrier_arrive and does not wait. Two groups of warps may also wait for each other at different barriers",
+   *kMissingAtBarrier =
+       "find out for each mbarrier which thread should arrive next, and why it does not. It may wait for the current "
+       "phase where it should pass the other parity, or for a tile that no thread loads. A stage may never be "
+       "released, or be released at the mbarrier of another stage. The ring buffer may have too few stages. Or the "
+       "arrival count may be larger than the number of arrivals",
+   *kMissingAtCall =
+       "every lane of a mask, and every thread of the block, must reach the same call: move it out of the branch or "
+       "loop that only some threads execute";
 
-/// Of a lane that waits at a barrier with a number: " have come, of warps 4-7", " have come, of warps 0-7, of which
-/// warps 0-3 went on".
+/// For a lane that waits at a named barrier: " have arrived, of warps 4-7", " have arrived, of warps 0-7, of which
+/// warps 0-3 continued".
 std::string who_came(const Lane& lane) {
   if (lane.sleep != Sleep::named_barrier) return "";
   const Block& block = *lane.block;
@@ -44,14 +45,15 @@ std::string who_came(const Lane& lane) {
   for (int w = 0; w < block.warp_count; ++w) come |= barrier.lanes[w] != 0 ? 1u << w : 0;
   for (const Lane* other : barrier.waiting) waiting |= 1u << other->warp->index;
   const std::uint32_t gone_on = come & ~waiting;
-  return " have come, of " + warps_text(come) + (gone_on != 0 ? ", of which " + warps_text(gone_on) + " went on" : "");
+  return " have arrived, of " + warps_text(come) +
+         (gone_on != 0 ? ", of which " + warps_text(gone_on) + " continued" : "");
 }
 
 }  // namespace
 
 void report_deadlock(const Block& block) {
-  if (block.damaged) return;  // those that were ended by a mistake may be the ones that the others wait for
-  std::vector<std::pair<std::string, std::uint32_t>> waiting;  // where, and the warps whose lanes do
+  if (block.damaged) return;  // the others may wait for threads that an error has ended
+  std::vector<std::pair<std::string, std::uint32_t>> waiting;  // a location, and the warps whose lanes wait there
   Finding finding{};
   std::uint32_t ended = 0;  // warps
   bool any_at_number = false;
@@ -82,7 +84,7 @@ void report_deadlock(const Block& block) {
         }
       }
       what = lanes_text(same) + (first.sleep == Sleep::none ? ", in " : ", at ") + what + " (" +
-             place(source_line(first.waits_at)) + ")";
+             location(source_line(first.waits_at)) + ")";
       const auto known = std::ranges::find(waiting, what, &std::pair<std::string, std::uint32_t>::first);
       if (known == waiting.end())
         waiting.emplace_back(what, 1u << w);
@@ -96,7 +98,7 @@ void report_deadlock(const Block& block) {
     who += (who.empty() ? "" : "; ") + warps_text(warps) + ", " + where;
   if (waiting.size() > most) who += "; and others";
   if (ended != 0) who += words("; ", warps_text(ended), std::has_single_bit(ended) ? " has ended" : " have ended");
-  finding.what = "nobody can go on: " + who;
+  finding.what = "no thread can continue: " + who;
   finding.advice = any_at_number ? kMissingAtNumber : block.asynchrony != nullptr ? kMissingAtBarrier : kMissingAtCall;
   block.launch->findings.add(std::move(finding));
 }

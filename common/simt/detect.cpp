@@ -85,13 +85,13 @@ void report_divergent_barrier(const Lane& lane, Where where) {
   finding.other.source = source_of(lane.block->barrier_where);
   finding.other.action = "waits";
   if (finding.side.source.line <
-      finding.other.source.line) {  // told in the order of the source, not in that of the threads
+      finding.other.source.line) {  // reported in the order of the source, not of the threads
     std::swap(finding.side.source, finding.other.source);
     finding.side.warp = -1;
     finding.side.lanes = 0;
   }
   finding.what = "threads of one block wait at different __syncthreads";
-  finding.advice = "all threads have to come to the same __syncthreads: move it out of the branch";
+  finding.advice = "all threads of the block must reach the same __syncthreads: move it out of the branch";
   note_finding(lane, std::move(finding));
 }
 
@@ -99,29 +99,29 @@ void report_divergent_collective(const Lane& lane, const Group& group, const voi
   Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "calls");
   finding.other = {lane.warp->lanes[std::countr_zero(group.arrived)].waits_at, "calls", lane.warp->index,
                    group.arrived};
-  if (finding.side.pc < finding.other.pc) {  // told in the order of the code, not in that of the lanes
+  if (finding.side.pc < finding.other.pc) {  // reported in the order of the code, not of the lanes
     std::swap(finding.side.pc, finding.other.pc);
     std::swap(finding.side.lanes, finding.other.lanes);
   }
   finding.what = "lanes of one mask call different warp functions";
   finding.advice =
-      "all lanes of a mask have to call the same function: move it out of the branch, or give each branch "
-      "a mask of its own lanes";
+      "all lanes of a mask must call the same function: move it out of the branch, or give each branch a mask of its "
+      "own lanes";
   note_finding(lane, std::move(finding));
 }
 
 void report_not_in_mask(const Lane& lane, std::uint32_t mask, const void* pc) {
   note_finding(lane, finding_of(lane, Mistake::divergent_collective, pc, "calls",
-                                "the calling lane is not in the mask, which names " + lanes_text(mask),
-                                "the mask has to name exactly the lanes that make the call"));
+                                "the calling lane is not in the mask, which contains " + lanes_text(mask),
+                                "the mask must contain exactly the lanes that make the call"));
 }
 
 void report_inactive_source(const Warp& warp, int lane, int source, const void* pc) {
   if (warp.block->damaged) return;
-  note_finding(warp.lanes[lane],
-               finding_of(warp.lanes[lane], Mistake::inactive_lane, pc, "shuffles",
-                          words("reads the value of lane ", source, ", which does not take part: it is undefined"),
-                          "let all lanes that are read from make the call, and name them in the mask"));
+  note_finding(warp.lanes[lane], finding_of(warp.lanes[lane], Mistake::inactive_lane, pc, "shuffles",
+                                            words("reads the value of lane ", source,
+                                                  ", which does not participate: the result is undefined"),
+                                            "let all source lanes make the call, and include them in the mask"));
 }
 
 // --- Findings --------------------------------------------------------------------------------------------------------
@@ -133,7 +133,8 @@ void Findings::add(Finding finding) {
   const auto [at, fresh] = found_.try_emplace(key);
   Entry& entry = at->second;
   ++entry.count;
-  // The one to tell of: between two warps, which takes the stronger barrier, before within one; then the lowest block.
+  // Of several findings, report races between warps before races within one, because they need the stronger barrier;
+  // then the lowest block.
   const auto rank = [](const Finding& f) { return std::pair(f.side.warp == f.other.warp, f.block); };
   if (fresh || rank(finding) < rank(entry.first)) {
     entry.first = std::move(finding);
@@ -146,7 +147,7 @@ void Findings::add(Finding finding) {
 
 std::vector<Report> Findings::reports(dim3 grid) const {
   std::vector<Report> reports;
-  std::vector<std::string> names;  // of the reports' variables
+  std::vector<std::string> names;  // of the variables in the reports
   for (const auto& [key, entry] : found_) {
     const Finding& f = entry.first;
     Report report{};
@@ -163,7 +164,7 @@ std::vector<Report> Findings::reports(dim3 grid) const {
     report.block = {static_cast<unsigned>(f.block % grid.x), static_cast<unsigned>(f.block / grid.x % grid.y),
                     static_cast<unsigned>(f.block / grid.x / grid.y)};
     report.count = entry.count;
-    // Unrolled and duplicated code: the same lines are the same mistake.
+    // Unrolled and duplicated code: the same lines are the same error.
     const auto line = [](const std::optional<Side>& s) { return s ? s->source.line : 0; };
     std::size_t i = 0;
     for (; i < reports.size(); ++i) {
@@ -199,7 +200,7 @@ void assertion_failed(const char* expression, Where where) {
   Finding finding = finding_of(lane, Mistake::assertion, nullptr, "asserts");
   finding.side.source = source_of(where);
   finding.what = std::string("assertion failed: ") + expression;
-  finding.advice = "see the condition";
+  finding.advice = "check the condition";
   refuse(lane, std::move(finding));
 }
 
@@ -209,7 +210,7 @@ void end_thread_open(const char* exercise) {
     LaunchState& launch = *lane.block->launch;
     const std::lock_guard<std::mutex> lock(launch.mutex);
     if (launch.open_exercise.empty()) launch.open_exercise = exercise;
-    launch.next_block = launch.block_count;  // the launch comes to nothing: no other block begins
+    launch.next_block = launch.block_count;  // the launch fails: no further block starts
   }
   lane.block->damaged = true;
   end_lane();
@@ -218,7 +219,7 @@ void end_thread_open(const char* exercise) {
 void note(const char* label, long long value) {
   if (running == nullptr) return;
   Block& block = *running->block;
-  // The lanes of a block say the same thing one after another: mostly it is among the last few.
+  // The lanes of a block make the same annotation one after another: it is usually among the last few.
   for (auto n = block.notes.rbegin(); n != block.notes.rend() && n->block == block.number; ++n) {
     if (n->value == value && n->label == label) {
       ++n->threads;

@@ -1,7 +1,7 @@
-// The detectors: what is wrong with an access, a barrier, a collective. Internal.
+// The detectors: errors in accesses, barriers and collectives. Internal.
 //
-// Every access to shared memory is checked when it happens, against a shadow of two-byte cells (shared_memory.hpp);
-// what is found becomes a Finding, and the launch makes reports of them when it has ended.
+// Every access to shared memory is checked when it happens, against a shadow of two-byte cells (shared_memory.hpp).
+// Each error becomes a Finding; the launch converts findings to reports when it ends.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,39 @@ namespace simt {
 /// A finding about the running lane at `pc`.
 Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action, std::string what = "",
                    std::string advice = "", Variable variable = {});
-/// The side of one thread of a block.
+/// The side of a report for one thread of a block.
 inline Finding::Side side_of(const void* pc, const char* action, int thread) {
   return {pc, action, thread / kWarpSize, 1u << thread % kWarpSize};
 }
-/// What to say of memory that no store was seen to write, and that holds something all the same. The compiler tells of
-/// no access that a call makes for a struct: it stores the result of a function that is not inlined without a word.
+/// The text for memory that no observed store has written but that holds a value. The compiler does not instrument the
+/// store of a struct that a function returns if the function is not inlined.
 inline constexpr const char* kUnseenStore =
-    "no store was seen to write it, and yet it holds something: the simulator does not see the store of a struct that "
-    "a function returns which is not inlined, as in p[i] = f(x)";
+    "no observed store wrote it, and yet it holds a value: the simulator does not observe the store of a struct that a "
+    "non-inlined function returns, as in p[i] = f(x)";
 inline constexpr const char* kUnseenStoreAdvice =
-    "take the result first and store it then: const auto value = f(x); p[i] = value; or let the function be inlined "
-    "(__forceinline__)";
-/// Makes a finding about a read one about the wrong stage of a ring; `meant` is what should have been read.
-void tell_wrong_stage(Finding& finding, const Variable& meant);
-/// Makes a race of `lane`, which has waited at an mbarrier, with lanes of another warp each of which arrives there
-/// itself, one about that barrier: if the phase that let it pass has counted none of them and it was made for fewer
-/// than come; or has counted them all, so that what they read they read after they had arrived.
-void tell_arrivals_of_lanes(Finding& finding, const Lane& lane, int warp, std::uint32_t lanes);
-/// Notes it in the lane's launch.
+    "store the result in a variable first: const auto value = f(x); p[i] = value; or make the function __forceinline__";
+/// Turns a finding about a read into one about the wrong stage of a ring buffer. `meant` is what should have been read.
+void explain_wrong_stage(Finding& finding, const Variable& meant);
+/// Extends a race between `lane`, which has waited at an mbarrier, and lanes of another warp that each arrive there. It
+/// becomes a finding about that mbarrier in two cases. Either the completed phase has counted none of those lanes, and
+/// the arrival count is smaller than the number of arriving lanes. Or it has counted all of them, so that they read
+/// after their arrival.
+void explain_arrivals_of_lanes(Finding& finding, const Lane& lane, int warp, std::uint32_t lanes);
+/// Records the finding in the lane's launch.
 void note_finding(const Lane& lane, Finding finding);
-/// And ends the running lane, whose finding it is.
+/// Records the finding and ends the running lane.
 [[noreturn]] void refuse(Lane& lane, Finding finding);
 
-/// A volatile read of device memory: perhaps one of many, until another block has written there. Ends the lane if that
-/// can no longer come (spinning.cpp).
-void look(Lane& lane, std::uintptr_t address, unsigned size, const void* pc);
+/// A volatile read of device memory, possibly one iteration of a spin loop that ends when another block writes there.
+/// Ends the lane if that write can no longer happen (spinning.cpp).
+void poll(Lane& lane, std::uintptr_t address, unsigned size, const void* pc);
 
-// The parts of a block's life that the detectors follow.
+// The events in a block's life that the detectors follow.
 void begin_block(Block& block);
-void end_interval(Block& block);  ///< all threads have come to a block barrier, or ended
+void end_interval(Block& block);  ///< all threads have arrived at a block barrier, or ended
 void end_block(Block& block);
 
-// What the scheduler and the collectives notice.
+// Errors that the scheduler and the collectives detect.
 void report_exception(const Lane& lane, const char* text);
 void report_deadlock(const Block& block);
 void report_divergent_barrier(const Lane& lane, Where where);

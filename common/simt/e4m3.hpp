@@ -1,4 +1,4 @@
-// Numbers of 8 bits: e4m3 as CUDA has it, without infinities: 4 bits of exponent, 3 of fraction, largest 448.
+// 8-bit floating point e4m3 as in CUDA, without infinities: 4 bits of exponent, 3 of fraction, largest value 448.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@ inline float e4m3_to_float(std::uint8_t code) {
   return sign * std::bit_cast<float>(std::uint32_t(exponent - 7 + 127) << 23 | std::uint32_t(fraction) << 20);
 }
 
-/// To nearest, ties to even; beyond 448 it becomes 448 ("satfinite").
+/// Rounds to nearest, ties to even; saturates at 448 ("satfinite").
 inline std::uint8_t float_to_e4m3(float value) {
   const auto sign = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> 24 & 0x80);
   if (std::isnan(value)) return static_cast<std::uint8_t>(sign | 0x7f);

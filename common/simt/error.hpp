@@ -1,4 +1,4 @@
-// How a launch can fail.
+// The exceptions of a failed launch.
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 
 namespace simt {
 
-/// Thrown by a launch whose kernel made mistakes. what() is the text of all reports.
+/// Thrown by a launch whose kernel has errors. what() is the text of all reports.
 class SIMT_API KernelMistakes : public std::runtime_error {
  public:
   explicit KernelMistakes(std::vector<Report> reports)
@@ -20,13 +20,13 @@ class SIMT_API KernelMistakes : public std::runtime_error {
   std::vector<Report> reports_;
 };
 
-/// Thrown by a launch in which a thread came to an exercise that is still open.
+/// Thrown by a launch in which a thread reached an exercise that is still open.
 class SIMT_API OpenExercise : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;  ///< what(): the exercise's id
 };
 
-/// Thrown by a launch that CUDA would refuse: too many threads, too much shared memory, a grid too high.
+/// Thrown by a launch that CUDA would refuse: too many threads, too much shared memory, a grid too large.
 class SIMT_API LaunchRefused : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;

@@ -1,8 +1,8 @@
-// The simulator's own state: lanes, warps, blocks and the operating-system thread that runs them. Internal.
+// The simulator's execution state: lanes, warps, blocks, and the operating-system thread that runs them. Internal.
 //
-// One fiber a CUDA thread, one block at a time per operating-system thread. A fiber runs until it has to wait (for its
-// warp or its block) and then switches straight to the next lane of its warp; only when a whole warp waits does control
-// return to the scheduler, which picks the next warp.
+// One fiber per CUDA thread, one block at a time per operating-system thread. A fiber runs until it must wait for its
+// warp or its block, then switches directly to the next lane of its warp. Control returns to the scheduler, which picks
+// the next warp, only when all lanes of a warp wait.
 #pragma once
 
 #include <algorithm>
@@ -32,18 +32,18 @@ class GlobalObserver;
 class Asynchrony;
 class Tracer;
 
-/// Who has arrived in a phase of an mbarrier.
+/// The arrivals in one phase of an mbarrier.
 struct Arrivals {
   std::int64_t phase = -1;
   int count = 0;
   std::uint32_t warps = 0;
-  std::uint32_t lanes = 0;  ///< of any of these warps
+  std::uint32_t lanes = 0;  ///< lanes of any of these warps
 };
 
-/// What a lane waits for that is neither its warp nor the whole block (asynchrony.hpp).
+/// What a lane waits for, other than its warp or the whole block (asynchrony.hpp).
 enum class Sleep : std::uint8_t { none, mbarrier, named_barrier, products, registers };
 
-/// One simulated thread. What every switch and access needs comes first, in one cache line.
+/// One simulated thread. The members that every switch and access needs come first, in one cache line.
 struct alignas(64) Lane {
   Fiber fiber;
   Warp* warp = nullptr;
@@ -54,27 +54,28 @@ struct alignas(64) Lane {
   RecorderPosition position;
   Block* block = nullptr;
   const void* waits_at = nullptr;  ///< the call that it waits in, for deadlock reports
-  std::uint16_t step = 0;          ///< shared accesses since the last block barrier: the order of two racing accesses
-  bool abandoned = false;          ///< ended early: its fiber hangs where it was
-  /// Products under way read or write registers of this lane, which lie on its stack: its accesses there are looked at.
+  std::uint16_t step = 0;  ///< number of shared accesses since the last block barrier: orders two racing accesses
+  bool abandoned = false;  ///< ended early: its fiber stays suspended for good
+  /// wgmma in flight read or write registers of this lane, which are on its stack: accesses to the stack are checked.
   bool watches_registers = false;
   Sleep sleep = Sleep::none;
   int sleeps_for = 0, sleep_detail = 0;  ///< which barrier or group, and which of its phases
   uint3 thread{};                        ///< threadIdx
   AsyncCopies copies;
   KnowledgePointer knows;
-  std::uint32_t fenced_at = 0;             ///< the clock at its last fence.proxy.async
+  std::uint32_t fenced_at = 0;             ///< the block clock at its last fence.proxy.async
   int last_wait = -1;                      ///< the mbarrier that it waited for last
-  Arrivals last_arrivals;                  ///< of the phase that let it pass
-  const void* expects_again_at = nullptr;  ///< bytes at `expects_again`, whose copy is still under way; null: nowhere
+  Arrivals last_arrivals;                  ///< of the phase that satisfied this wait
+  const void* expects_again_at = nullptr;  ///< expects bytes at `expects_again`, a copy in flight; null: none
   int expects_again = -1;                  ///< an mbarrier
-  int store_groups = 0;                    ///< of bulk stores, committed
-  enum class Turn : std::uint8_t { none, own, passed } turn = Turn::none;  ///< it came to barrier.sync, .arrive last
-  std::uint16_t waits_since_product = 0;                                   ///< at mbarriers
-  std::int64_t shuffles_at_read = -1;  ///< of its warp, when it read operands last; -1: not since it last arrived
+  int store_groups = 0;                    ///< number of committed bulk groups
+  /// The named barrier instruction that it executed last: barrier.sync (own), barrier.arrive (passed).
+  enum class Turn : std::uint8_t { none, own, passed } turn = Turn::none;
+  std::uint16_t waits_since_product = 0;  ///< at mbarriers
+  std::int64_t shuffles_at_read = -1;     ///< of its warp at its last operand read; -1: none since its last arrival
 };
 
-/// What the lanes of a warp do together.
+/// Collective operations of the lanes of a warp.
 enum class Collective : std::uint8_t {
   barrier,
   shuffle_index,
@@ -90,7 +91,7 @@ enum class Collective : std::uint8_t {
   elect,               ///< elect.sync
 };
 
-/// Lanes that wait for each other: those named by one mask.
+/// Lanes that wait for each other: the lanes of one mask.
 struct Group {
   std::uint32_t mask = 0, arrived = 0;
   Collective operation{};
@@ -100,16 +101,16 @@ struct Warp {
   Block* block = nullptr;
   Lane* lanes = nullptr;
   int index = 0;
-  std::uint32_t alive = 0;       ///< lanes that exist and have not ended
-  std::uint32_t ready = 0;       ///< lanes that can run, the running one included
-  std::uint32_t at_barrier = 0;  ///< lanes that wait for the block
-  std::uint32_t paused = 0;      ///< lanes that wait until the warp's records have been counted
-  std::uint32_t epoch = 0;       ///< the clock's value at the last barrier of the whole warp
-  std::int64_t shuffles = 0;     ///< that it has executed
+  std::uint32_t alive = 0;       ///< mask of the lanes that exist and have not ended
+  std::uint32_t ready = 0;       ///< mask of the lanes that can run, including the running one
+  std::uint32_t at_barrier = 0;  ///< mask of the lanes that wait at the block barrier
+  std::uint32_t paused = 0;      ///< mask of the lanes that wait until the warp's records have been counted
+  std::uint32_t epoch = 0;       ///< the block clock at the last barrier of the whole warp
+  std::int64_t shuffles = 0;     ///< number of shuffles executed
   int groups_used = 0;
   Group groups[kWarpSize];
 
-  // What a collective exchanges: each lane's value, whose value it wants, and what it got.
+  // The data of a collective: each lane's value, the source lane that it reads, and its result.
   std::uint64_t value[kWarpSize];
   std::uint8_t source[kWarpSize];
   std::uint64_t result[kWarpSize];
@@ -120,29 +121,29 @@ struct Warp {
     const void* pc;
   } operands[kWarpSize];
 
-  /// What the lanes put down for ldmatrix, stmatrix and mma.
+  /// The operands of the lanes for ldmatrix, stmatrix and mma.
   struct Instruction {
-    /// Which instruction a lane has come for; all have to come for the same one.
+    /// Which instruction a lane executes; all lanes must execute the same one.
     struct Form {
-      Collective operation = Collective::barrier;  ///< for none of them
+      Collective operation = Collective::barrier;  ///< barrier: none of them
       std::uint8_t matrices = 0;
       bool transposed = false;
       ElementType element{};
       friend bool operator==(const Form&, const Form&) = default;
     } form[kWarpSize];
-    std::uintptr_t row[kWarpSize];    ///< of ldmatrix and stmatrix: addresses
-    std::uint32_t a[kWarpSize][4];    ///< operand a of mma; what stmatrix stores
-    std::uint32_t b[kWarpSize][2];    ///< operand b of mma
-    std::byte* registers[kWarpSize];  ///< the result, and what mma adds to
+    std::uintptr_t row[kWarpSize];    ///< row addresses of ldmatrix and stmatrix
+    std::uint32_t a[kWarpSize][4];    ///< operand A of mma; the data of stmatrix
+    std::uint32_t b[kWarpSize][2];    ///< operand B of mma
+    std::byte* registers[kWarpSize];  ///< the result, and the accumulator of mma
   } instruction;
 
-  /// Barriers of parts of this warp since its last whole one (rare): who has heard from whom. heard[x][y] is the clock
-  /// up to which lane x is ordered after lane y.
+  /// Barriers of some lanes of this warp since its last full barrier (rare), as a vector clock per lane: lane x is
+  /// ordered after the operations of lane y up to heard[x][y].
   bool partial_barriers = false;
   std::uint32_t heard[kWarpSize][kWarpSize];
 
-  /// Operands in shared memory that lanes of this warp have checked at this clock: a tile of Q is loaded again and
-  /// again, and a write in between is judged when it happens.
+  /// Operands in shared memory that lanes of this warp have already checked at this clock. A Q tile is loaded again and
+  /// again; a write in between is checked when it happens.
   struct CheckedMatrix {
     std::uint64_t address = 0;
     const FragmentType* type = nullptr;
@@ -153,61 +154,63 @@ struct Warp {
   Recorder recorder;
 };
 
-/// Counts a product of the lane's warp before which it has waited at mbarriers more than once.
+/// Counts an MMA of the lane's warp if the warp has waited at mbarriers more than once before it.
 inline void count_waits_together(Lane& lane, std::uint64_t& counter) {
   counter += lane.index == 0 && lane.waits_since_product > 1;
   lane.waits_since_product = 0;
 }
 
-/// Whether any of the warp's 32 lanes has a cp.async under way.
-inline bool copies_under_way(const Warp& warp) {
+/// Whether any of the warp's 32 lanes has a cp.async in flight.
+inline bool copies_in_flight(const Warp& warp) {
   return std::any_of(warp.lanes, warp.lanes + kWarpSize, [](const Lane& lane) { return !lane.copies.copies.empty(); });
 }
 
-/// A place that the threads of a block look at again and again, and nothing else happens in it.
-struct Looking {
+/// A location that threads of a block read repeatedly while nothing else happens in the block.
+struct Polling {
   std::uintptr_t address = 0;
   std::uint64_t value = 0;
   std::uint32_t count = 0;
 };
 
-/// One block in execution, and all that an operating-system thread needs for it; used again for the next block.
+/// One block in execution, and the state that an operating-system thread needs for it; reused for the next block.
 struct Block {
   uint3 index{}, size{}, grid{};
   std::uint64_t number = 0;  ///< index.x + grid.x * (index.y + grid.y * index.z)
   int threads = 0, warp_count = 0;
-  int alive = 0, arrived = 0;                             ///< threads that have not ended; those at the block barrier
-  std::uint32_t runnable = 0;                             ///< warps with ready lanes
-  Where barrier_where;                                    ///< the barrier that the first of `arrived` waits at
-  int barrier_true = 0;                                   ///< predicates of this round
+  int alive = 0, arrived = 0;  ///< number of threads that have not ended; number at the block barrier
+  std::uint32_t runnable = 0;  ///< warps with ready lanes
+  Where barrier_where;         ///< the barrier at which the first of `arrived` waits
+  int barrier_true = 0;        ///< number of true predicates in this round
   int barrier_result_true = 0, barrier_result_count = 0;  ///< of the last completed round
 
-  /// Counts warp and block barriers of this operating-system thread; accesses are stamped with it.
+  /// Counts the warp and block barriers of this operating-system thread; accesses are stamped with it.
   std::uint32_t clock = 1;
-  std::uint32_t block_began = 1, interval_began = 1;  ///< the clock at the block's begin, at its last block barrier
+  /// The clock at the start of the block, and at its last block barrier.
+  std::uint32_t block_began = 1, interval_began = 1;
 
   std::vector<Lane> lanes;
   std::unique_ptr<Warp[]> warps;
   Fiber scheduler;
-  std::uint64_t random = 1;  ///< of Order::shuffled
+  std::uint64_t random = 1;  ///< state of the random numbers of Order::shuffled
 
   LaunchState* launch = nullptr;
   SharedMemory* shared = nullptr;
   GlobalObserver* global = nullptr;
   Asynchrony* asynchrony = nullptr;             ///< null until the block's first asynchronous instruction
-  std::shared_ptr<Asynchrony> asynchrony_kept;  ///< its memory, from block to block
-  Tracer* tracer = nullptr;                     ///< null: nobody asked for it
+  std::shared_ptr<Asynchrony> asynchrony_kept;  ///< its memory, reused from block to block
+  Tracer* tracer = nullptr;                     ///< null: tracing is off
   Counters counters;
   MatrixCosts matrix_costs;
-  Looking looking;
+  Polling polling;
   std::vector<Note> notes;
   std::vector<Interval> intervals;  ///< of block 0
-  bool damaged = false;             ///< a thread was ended by a mistake: what follows from that is not reported
+  bool damaged = false;             ///< an error has ended a thread: consequences are not reported
 };
 
-/// The running lane; null outside kernels. In the runtime's thread-local storage, not among the kernels' variables.
+/// The running lane; null outside kernels. It is in the thread-local storage of the runtime, not of the kernels'
+/// variables.
 extern constinit thread_local Lane* running __attribute__((tls_model("initial-exec")));
-/// The same lane if its accesses are to be observed: null outside kernels and where nothing is counted.
+/// The running lane if its accesses are observed; null outside kernels and when nothing is counted.
 extern constinit thread_local Lane* observed __attribute__((tls_model("initial-exec")));
 
 /// Ends the running lane at once. Its stack is not unwound.

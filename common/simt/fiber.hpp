@@ -1,8 +1,8 @@
-// A fiber: one simulated thread's stack and place of execution, on Boost.Context. Knows nothing of CUDA.
+// A fiber: the stack and the saved context of one simulated thread, on Boost.Context. Independent of CUDA.
 //
-// Boost's class `fiber` unwinds a suspended stack when it is destroyed. A simulated thread that ends early is suspended
-// within a callback of the instrumentation, through which nothing can be unwound; it is left for good and its stack
-// used again. So this works on the two functions below that class.
+// Boost's class `fiber` unwinds a suspended stack on destruction. A simulated thread that ends early is suspended
+// within a callback of the instrumentation, which cannot be unwound. Its context is abandoned and its stack reused.
+// This class is therefore built on the two functions below Boost's class.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include <new>
 #include <vector>
 
-// g++ says that it instruments for AddressSanitizer by a macro, clang++ by a feature.
+// g++ indicates AddressSanitizer by a macro, clang++ by a feature.
 #if defined(__SANITIZE_ADDRESS__)
 #define SIMT_ADDRESS_SANITIZER
 #elif defined(__has_feature)
@@ -36,7 +36,8 @@ class Fiber {
 #if defined(SIMT_ADDRESS_SANITIZER)
     low_ = low;
     size_ = size;
-    __asan_unpoison_memory_region(low, size);  // what ran here before may have been left in the middle of a call
+    __asan_unpoison_memory_region(low,
+                                  size);  // earlier code may have been abandoned within a call
 #endif
     entry_ = entry;
     context_ = boost::context::detail::make_fcontext(static_cast<char*>(low) + size, size, &Fiber::begin);
@@ -45,8 +46,8 @@ class Fiber {
     return context_ != nullptr;
   }
 
-  /// Suspends `from`, which is running, and continues `to`. Returns when something switches to `from` again.
-  /// Inlined, as is all that leads here: each return on the way back is one that may be predicted wrong (see jump).
+  /// Suspends `from`, which is running, and continues `to`. Returns when something switches back to `from`. Inlined, as
+  /// are all callers: each return on the way back may be mispredicted (see jump).
   __attribute__((always_inline)) static void switch_to(Fiber& from, Fiber& to) {
     Switch both{&from, &to};
 #if defined(SIMT_ADDRESS_SANITIZER)
@@ -60,18 +61,18 @@ class Fiber {
     Fiber *from, *to;
   };
 
-  /// Boost's jump_fcontext. It continues the other fiber with a jump, not a return, so that a call of it leaves an
-  /// entry on the processor's stack of predicted returns that no return ever takes: the returns that follow are
-  /// predicted wrong, each as dear as the switch itself. So it is entered by a jump too. Then the entries are those of
-  /// the lane that was left, which came by the same calls, and the returns of a warp that runs in step are predicted
-  /// right. (On a shadow stack this would be an error, as would be Boost's own jump: CMakeLists.txt opts out of it.)
+  /// Boost's jump_fcontext. It continues the other fiber with a jump, not with a return. A call would leave an entry on
+  /// the processor's return-address stack that no return consumes. The following returns would then be mispredicted,
+  /// each as expensive as the switch itself. So this function enters it by a jump too. The entries are then those of
+  /// the suspended lane, which made the same calls, and the returns of a warp that runs in step are predicted
+  /// correctly. (A shadow stack would reject this, as it would Boost's own jump: CMakeLists.txt opts out of it.)
   __attribute__((always_inline)) static boost::context::detail::transfer_t jump(boost::context::detail::fcontext_t to,
                                                                                 void* data) {
-#if defined(__x86_64__) && defined(__LP64__) && !defined(__AVX512F__)  // whose registers would be more to name
+#if defined(__x86_64__) && defined(__LP64__) && !defined(__AVX512F__)  // whose registers would also have to be listed
     boost::context::detail::transfer_t from;
     auto* function = &boost::context::detail::jump_fcontext;
     asm volatile(
-        "leaq -128(%%rsp), %%rsp\n\t"  // past the red zone, which the compiler may use
+        "leaq -128(%%rsp), %%rsp\n\t"  // skip the red zone, which the compiler may use
         "leaq 1f(%%rip), %%rax\n\t"
         "pushq %%rax\n\t"
         "jmp *%%rcx\n"
@@ -87,7 +88,7 @@ class Fiber {
 #endif
   }
 
-  /// On the new stack: remembers where the fiber that came before can be continued.
+  /// On the new stack: saves the context of the fiber that was suspended.
   __attribute__((always_inline)) static void arrived(boost::context::detail::transfer_t transfer) {
     const Switch both = *static_cast<Switch*>(transfer.data);
     both.from->context_ = transfer.fctx;
@@ -120,11 +121,10 @@ class Fiber {
 #endif
 };
 
-/// Stacks for the threads of a block, each with an inaccessible page below it. Pages that no thread touches cost
-/// nothing.
+/// Stacks for the threads of a block, each with an inaccessible guard page below it. Untouched pages cost no memory.
 class Stacks {
  public:
-  static constexpr std::size_t kSize = std::size_t(96) * 1024;  ///< bytes, usable by one thread
+  static constexpr std::size_t kSize = std::size_t(96) * 1024;  ///< usable bytes per thread
 
   Stacks() = default;
   ~Stacks() {
@@ -141,7 +141,8 @@ class Stacks {
       mprotect(memory, kPage, PROT_NONE);
       mapped_.push_back(memory);
     }
-    // Each a few cache lines further: otherwise the hot frames of all threads share the same sets of the L1 cache.
+    // Each stack is shifted by some cache lines: otherwise the hot frames of all threads would map to the same sets of
+    // the L1 cache.
     return static_cast<char*>(mapped_[index]) + kPage + index * 7 % 64 * 64;
   }
 

@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<Tensor>>& tensors() {
 }
 std::size_t next_index = 0;
 
-/// Whether an element holds anything but what memory holds before it is written. The memory must be open.
+/// Whether an element holds anything other than the initial pattern of memory. The memory must be open.
 bool holds_something(const Tensor& tensor, std::size_t i) {
   const auto* bytes = at_address<const std::uint8_t>(tensor.low + i * tensor.element_size);
   return tensor.fresh && std::any_of(bytes, bytes + tensor.element_size, [](std::uint8_t b) { return b != 0xff; });
@@ -47,7 +47,7 @@ void let(const Tensor& tensor, bool accessible) {
   mprotect(tensor.memory, tensor.mapped, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
-/// Opens one tensor to the host while it lives.
+/// Opens one tensor to the host during its lifetime.
 class Opened {
  public:
   explicit Opened(const Tensor* tensor) : tensor_(tensor) {
@@ -63,26 +63,27 @@ class Opened {
   const Tensor* tensor_;
 };
 
-/// Where the host touches device memory the program ends, as it would on a machine with a GPU; but first it says why.
-void tell_of_device_memory(int signal, siginfo_t* info, void*) {
+/// If the host accesses device memory, the program ends, as it would on a machine with a GPU, but first reports the
+/// cause.
+void report_host_access(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   for (const auto& tensor : tensors()) {
     const std::uintptr_t offset = address - reinterpret_cast<std::uintptr_t>(tensor->memory);
     if (in_kernel() || offset >= tensor->mapped) continue;
-    for (const char* text : {"the host touches ", tensor->name.c_str(),
-                             ", which is device memory: only kernels and copies (upload, download) can\n"}) {
+    for (const char* text : {"the host accesses ", tensor->name.c_str(),
+                             ", which is device memory: only kernels and copies (upload, download) may access it\n"}) {
       [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
     }
   }
-  ::signal(signal, SIG_DFL);  // and the access is tried again
+  ::signal(signal, SIG_DFL);  // and the access is retried
 }
 
-/// Leaves a handler of somebody else's (a debugger's, a sanitizer's, a test's) in its place.
+/// Does not replace an existing handler (of a debugger, a sanitizer, a test).
 void watch_device_memory() {
   struct sigaction now {};
   if (sigaction(SIGSEGV, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return;
   struct sigaction ours {};
-  ours.sa_sigaction = tell_of_device_memory;
+  ours.sa_sigaction = report_host_access;
   ours.sa_flags = SA_SIGINFO;
   sigaction(SIGSEGV, &ours, nullptr);
 }
@@ -138,7 +139,7 @@ void release(void* memory) noexcept {
 void copy_in(void* device, const void* host, std::size_t bytes) {
   if (bytes == 0) return;
   Tensor& tensor = tensor_of(device, "copy_in");
-  const Tensor* other = find_tensor(reinterpret_cast<std::uintptr_t>(host));  // from device to device
+  const Tensor* other = find_tensor(reinterpret_cast<std::uintptr_t>(host));  // device to device
   const Opened to(&tensor), from(other == &tensor ? nullptr : other);
   std::memcpy(device, host, bytes);
   if (!tensor.writers) return;
@@ -161,7 +162,7 @@ void expect_output(void* memory) {
   Tensor& tensor = tensor_of(memory, "expect_output");
   tensor.role = Role::output;
   tensor.writers = zeros(tensor.elements);
-  tensor.fresh = false;  // it may hold what an earlier launch has left
+  tensor.fresh = false;  // it may hold data of an earlier launch
 }
 
 std::vector<Report> check_output(const void* memory) {
@@ -190,7 +191,7 @@ std::vector<Report> check_output(const void* memory) {
   report.mistake = Mistake::never_written;
   report.variable = words(tensor.name, ", from element ", first);
   report.what = words(missing, " of ", tensor.elements, " elements of ", tensor.name, " were never written");
-  report.advice = "check the grid's size and the bounds of the loop that writes them, the tail's above all";
+  report.advice = "check the grid size and the loop bounds, in particular for the tail";
   report.count = missing;
   return {report};
 }
@@ -223,7 +224,7 @@ std::string describe_stray(std::uintptr_t address) {
     }
   }
   if (address < 4096) return "the null pointer" + (address ? words(" + ", address) : std::string());
-  return "no allocation is near it (host memory, or another thread's local variable?)";
+  return "not near any allocation (host memory, or another thread's local variable?)";
 }
 
 // --- Observing -------------------------------------------------------------------------------------------------------
@@ -288,9 +289,9 @@ namespace {
 [[noreturn]] void end_outside(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc,
                               Variable variable, const std::string& where) {
   std::string advice = address < 4096 ? "check which pointer was passed to the launch"
-                                      : "let the index stay below the number of elements, and not below 0";
+                                      : "the index must be at least 0 and less than the number of elements";
   if (access == Access::async && address >= 4096)
-    advice += "; an asynchronous copy does not read what it is told to fill with zeros";
+    advice += "; an asynchronous copy does not read the bytes that it zero-fills";
   refuse(lane, finding_of(lane, Mistake::outside_global, pc, action_of(access), words(size, " bytes, ", where),
                           std::move(advice), std::move(variable)));
 }
@@ -299,9 +300,9 @@ Variable element_of(const Tensor& tensor, std::uintptr_t address) {
   return {tensor.name, words(" (global), element ", (address - tensor.low) / tensor.element_size)};
 }
 
-/// Who wrote an element: what is kept of it beside the place in the code.
+/// The writer of an element, as recorded beside the code address.
 struct Writer {
-  static constexpr std::uint64_t kMostBlocks = (1 << 20) - 1;  ///< those with a number above are not told apart
+  static constexpr std::uint64_t kMostBlocks = (1 << 20) - 1;  ///< blocks with a larger number are not distinguished
   std::uint64_t block;
   int thread;
   auto operator<=>(const Writer&) const = default;
@@ -322,7 +323,8 @@ void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t 
   for (std::size_t i = first; i <= last && i < tensor.elements; ++i) {
     const std::uint64_t before = tensor.writers[i].exchange(mine, std::memory_order_relaxed);
     if (!(before & kByThread) || tensor.role != Role::output || access == Access::atomic) continue;
-    // Which of the two came first may depend on how the blocks are spread: told in the order of the code.
+    // Which of the two writes came first may depend on the distribution of the blocks: reported in the order of the
+    // code.
     const auto before_code = static_cast<std::uint32_t>(before), mine_code = code_of(pc);
     Finding finding = finding_of(lane, Mistake::written_twice, pc, "writes");
     finding.other = {address_of_code(before_code), "writes"};
@@ -332,22 +334,22 @@ void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t 
     finding.what = words("an element of ", tensor.name, " is written more than once, e.g. element ", i, ": by ",
                          first_writer.text(), " and by ", second_writer.text());
     finding.advice =
-        first_writer != second_writer
-            ? "let one thread of one block write each element, once: traffic, and a race if the values differ"
+        first_writer != second_writer ? "let one thread of one block write each element once: a second write adds "
+                                        "traffic, and is a race if the values differ"
         : mine_code == before_code
-            ? "one thread writes it in two turns of a loop: let its index hold all that the loops count"
-            : "one thread writes it at two places of the code: let the second begin where the first has ended";
+            ? "one thread writes it in two loop iterations: the index must depend on every loop variable"
+            : "one thread writes it at two lines of the code: the second range must start where the first ends";
     note_finding(lane, std::move(finding));
     return;
   }
 }
 
-/// "; the last one before it that has is element 37": the end of what was written, if it is near; else nothing.
+/// "; the last written element before it is 37": the end of the written range, if it is near; otherwise empty.
 std::string written_before(const Tensor& tensor, std::size_t i) {
   constexpr std::size_t kNear = 64;
   for (std::size_t back = 1; back <= std::min(i, kNear); ++back)
     if (tensor.writers[i - back].load(std::memory_order_relaxed) != 0)
-      return words("; the last one before it that has is element ", i - back);
+      return words("; the last written element before it is ", i - back);
   return "";
 }
 
@@ -365,7 +367,7 @@ void check_was_written(Lane& lane, const Tensor& tensor, std::uintptr_t address,
                : words("element ", i, " of ", tensor.name, " has not been written by any kernel or copy", before);
     finding.advice = unseen           ? kUnseenStoreAdvice
                      : before.empty() ? "write it first: outputs and scratch memory hold NaN until then"
-                                      : "either the read goes too far, or the write stops too soon";
+                                      : "either the read extends too far, or the write stops too early";
     note_finding(lane, std::move(finding));
     return;
   }
@@ -383,7 +385,7 @@ Tensor* check_global(Lane& lane, std::uintptr_t address, std::size_t size, Acces
     end_outside(lane, address, size, access, pc, {}, describe_stray(address));
   }
   if (address + size > tensor->high) [[unlikely]] {
-    end_outside(lane, address, size, access, pc, element_of(*tensor, address), "which reach beyond the end");
+    end_outside(lane, address, size, access, pc, element_of(*tensor, address), "which extend past the end");
   }
   if (!lane.block->launch->detecting) return tensor;
   if (lane.block->asynchrony != nullptr && !check_against_stores(lane, *tensor, address, size, access, pc)) [[unlikely]]

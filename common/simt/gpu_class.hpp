@@ -1,5 +1,5 @@
-// GPUs whose limits the simulator can take on, and how many blocks of a kernel such a GPU keeps on a multiprocessor.
-// A header of its own that needs nothing of the simulator: whoever offers the choice includes it.
+// GPUs whose limits the simulator can adopt, and the number of blocks of a kernel that are resident on one SM
+// (streaming multiprocessor). Independent of the rest of the simulator, so that any program can include it.
 //
 // Source: NVIDIA, CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per
 // Compute Capability" (13.0).
@@ -15,11 +15,11 @@ namespace simt {
 
 struct GpuClass {
   std::string_view name, title;
-  int compute;                ///< capability, 75 for 7.5
-  std::size_t shared_block;   ///< bytes of shared memory that a block may ask for, dynamic memory included
-  std::size_t shared_sm;      ///< bytes of shared memory of a multiprocessor
-  std::size_t shared_system;  ///< bytes that the system takes of it for each block
-  int threads_sm, blocks_sm;  ///< that a multiprocessor keeps
+  int compute;                ///< compute capability: 75 means 7.5
+  std::size_t shared_block;   ///< maximum bytes of shared memory per block, including dynamic shared memory
+  std::size_t shared_sm;      ///< bytes of shared memory per SM
+  std::size_t shared_system;  ///< bytes of it that the system reserves per block
+  int threads_sm, blocks_sm;  ///< maximum resident threads and blocks per SM
 };
 
 constexpr std::size_t KiB = 1024;
@@ -32,12 +32,12 @@ inline constexpr GpuClass kGpuClasses[] = {
     {"b200", "B200", 100, 227 * KiB, 228 * KiB, KiB, 2048, 32},
     {"rtx5090", "GeForce RTX 5090", 120, 99 * KiB, 100 * KiB, KiB, 1536, 24},
 };
-/// What the simulator is unless told otherwise.
+/// The default class.
 inline constexpr std::string_view kDefaultGpu = "h100";
-/// The environment variable by which a process, and those that it starts, are told.
+/// The environment variable that selects the class for a process and its children.
 inline constexpr const char* kGpuVariable = "WORKBOOK_GPU";
 
-/// The class of this name. std::invalid_argument naming those that there are.
+/// The class with this name. Throws std::invalid_argument that lists the names otherwise.
 inline const GpuClass& gpu_class(std::string_view name) {
   std::string allowed;
   for (const GpuClass& gpu : kGpuClasses) {
@@ -45,16 +45,16 @@ inline const GpuClass& gpu_class(std::string_view name) {
     if (!allowed.empty()) allowed += ", ";
     allowed += gpu.name;
   }
-  std::string message = "GPU \"";  // put together piece by piece: g++ 12 warns of + here, for nothing
+  std::string message = "unknown GPU \"";  // appended piece by piece: g++ 12 has a spurious warning for operator+ here
   message += name;
-  message += "\": there is no such class; allowed are " + allowed;
+  message += "\"; allowed are " + allowed;
   throw std::invalid_argument(message);
 }
 
-inline constexpr int kRegistersSm = 65536;  ///< of 32 bits, of every such multiprocessor
+inline constexpr int kRegistersSm = 65536;  ///< 32-bit registers per SM, of all these GPUs
 
-/// How many blocks of a kernel a multiprocessor keeps, and which limit says so. `registers`: of a block, where they are
-/// known, as setmaxnreg makes them; otherwise they are the compiler's to know, and are not counted here.
+/// The number of resident blocks of a kernel per SM, and the limiting resource. `registers`: per block, if known, as
+/// after setmaxnreg. Otherwise only the compiler knows the register count, and registers do not limit the result.
 struct Occupancy {
   int blocks = 0;
   const char* limit = "";  ///< "shared memory", "threads", "blocks", "registers"

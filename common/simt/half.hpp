@@ -1,5 +1,5 @@
-// __half and __half2, as in cuda_fp16.h. Conversions and arithmetic give the GPU's bits (nvcc may fuse a product and a
-// sum into one operation with one rounding; here that takes __hfma).
+// __half and __half2, as in cuda_fp16.h. Conversions and arithmetic give the GPU's bits. (nvcc may contract a
+// multiplication and an addition to one operation with one rounding; here only __hfma does that.)
 #pragma once
 
 // NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):

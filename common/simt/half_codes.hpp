@@ -1,6 +1,6 @@
-// float16 and bfloat16 codes to floats and back, exactly as CUDA's conversions: round to nearest even or in a
-// direction, subnormals kept, any NaN becomes 0x7fff. Plain functions on integers and floats, for kernels and for the
-// simulator.
+// Conversions between the bit patterns of float16 or bfloat16 and float, exactly as CUDA's: round to nearest even or in
+// a given direction, subnormals kept, any NaN becomes 0x7fff. Plain functions on integers and floats, for kernels and
+// for the simulator.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@ namespace simt {
 
 inline float half_to_float(std::uint16_t code) {
   const std::uint32_t magnitude = code & 0x7fffu;
-  // Exponent and fraction in float's places, times 2^112: exact, for subnormal halves too.
+  // Exponent and fraction moved to the fields of a float, times 2^112: exact, for subnormal halves too.
   std::uint32_t bits = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
   if (magnitude >= 0x7c00u) bits = 0x7f800000u | magnitude << 13;
   return std::bit_cast<float>(bits | (code & 0x8000u) << 16);
@@ -22,11 +22,12 @@ inline std::uint16_t float_to_half(float value) {
   if (magnitude > 0x7f800000u) return 0x7fff;
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65520 and more round to infinity
   if (magnitude < 0x38800000u) {
-    // Below 2^-14: adding 0.5 puts the last bit of a subnormal half in the last bit of the sum; the addition rounds.
+    // Below 2^-14: adding 0.5 aligns the last bit of a subnormal half with the last bit of the sum; the addition
+    // rounds.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(sum) - 0x3f000000u));
   }
-  // Half an ulp less one, plus the last bit kept: carries exactly when rounding to nearest even goes up.
+  // Adds half an ulp minus one, plus the last kept bit: carries exactly when rounding to nearest even rounds up.
   const std::uint32_t rounded = magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u);
   return static_cast<std::uint16_t>(sign | rounded >> 13);
 }
@@ -41,8 +42,8 @@ inline std::uint16_t float_to_bfloat16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/// The largest code of a format that is not above the float; to_code is the format's conversion to nearest, which keeps
-/// the sign. Beyond the largest finite code there is only infinity, for which a finite float is too small.
+/// The largest code of a format whose value is not above the float. to_code is the format's conversion to nearest,
+/// which keeps the sign. Above the largest finite code there is only infinity, and a finite float is below it.
 template <auto to_code, auto to_float>
 std::uint16_t round_down(float value) {
   const std::uint16_t code = to_code(value);

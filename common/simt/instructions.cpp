@@ -1,8 +1,8 @@
-// ldmatrix, stmatrix and mma: the instructions below WMMA, in which a lane's registers hold known elements.
+// ldmatrix, stmatrix and mma: the instructions below WMMA, which define the matrix element of each register.
 //
-// Each lane looks at what it brings along (its row's address, the registers that it stores) when it comes. The last
-// lane to come moves the elements for all, or multiplies. Rows are read for the whole warp, as WMMA's operands are;
-// each lane writes its own elements, as if stmatrix were written out in ordinary stores.
+// Each lane checks its own arguments (the address of its row, the registers that it stores) on arrival. The last lane
+// to arrive moves the elements for all lanes, or multiplies. Rows are read for the whole warp, as WMMA's operands are.
+// Each lane writes its own elements, as if stmatrix were a sequence of ordinary stores.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,40 +12,40 @@
 #include "common/simt/address.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/matrix.hpp"
-#include "common/simt/product.hpp"
 #include "common/simt/program.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tensor_math.hpp"
 #include "common/simt/tracer.hpp"
 
 namespace simt {
 
 namespace {
 
-constexpr int kRows = 8;       // of a matrix that ldmatrix and stmatrix move
-constexpr int kRowBytes = 16;  // of each row of it
+constexpr int kRows = 8;       // of a matrix that ldmatrix or stmatrix moves
+constexpr int kRowBytes = 16;  // per row
 
-/// The elements of a register, and their places in an 8x8 matrix: row lane / 4, columns 2 (lane % 4) and the next.
-struct PairPlace {
+/// The location of a register's elements in an 8x8 matrix: row lane / 4, columns 2 (lane % 4) and the next.
+struct PairLocation {
   int row, column;
 };
-constexpr PairPlace pair_place(int lane) {
+constexpr PairLocation pair_location(int lane) {
   return {lane / 4, lane % 4 * 2};
 }
 
-/// What the lane of a row has to see to: ends the lane if its row is not one of shared memory.
+/// Checks the row address of a lane; ends the lane if it is invalid.
 void check_row(Lane& lane, std::uintptr_t row, Access access, const char* instruction, const void* pc) {
   SharedMemory& shared = *lane.block->shared;
   const bool inside = shared.contains(row);
   if (!inside || row % kRowBytes != 0) [[unlikely]] {
     Finding finding = finding_of(lane, inside ? Mistake::misaligned : Mistake::outside_shared, pc, action_of(access));
     if (inside) finding.variable = shared.variable(row);
-    finding.what = inside ? words(instruction, " needs rows at multiples of 16 bytes; this one begins ",
-                                  row % kRowBytes, " bytes past one")
+    finding.what = inside ? words(instruction, " needs rows at multiples of 16 bytes; this row starts ",
+                                  row % kRowBytes, " bytes after one")
                           : "a row of " + std::string(instruction) + " is not in shared memory";
-    finding.advice = inside
-                         ? "keep rows a multiple of 16 bytes apart, and columns at multiples of 8 elements"
-                         : "each lane passes the address of one row in shared memory: lane 8 i + r row r of matrix i";
+    finding.advice =
+        inside ? "use a row stride that is a multiple of 16 bytes, and columns at multiples of 8 elements"
+               : "each lane must pass the shared-memory address of one row: lane 8 i + r passes row r of matrix i";
     refuse(lane, std::move(finding));
   }
   if (observed == nullptr) return;
@@ -56,7 +56,7 @@ void check_row(Lane& lane, std::uintptr_t row, Access access, const char* instru
   }
 }
 
-/// `action`, `what` and `advice` about registers that were never set, of the lanes that `unset(lane)` says.
+/// Reports uninitialised registers in the lanes for which `unset(lane)` is true.
 template <class Unset>
 void report_unset(const Warp& warp, const char* action, std::string what, std::string advice, Unset unset) {
   if (warp.block->damaged) return;
@@ -71,7 +71,7 @@ void report_unset(const Warp& warp, const char* action, std::string what, std::s
 
 // --- The same instruction for all lanes ------------------------------------------------------------------------------
 
-/// Whether two places in the code are one line: compilers duplicate calls. Remembered, as it is slow to find out.
+/// Whether two code addresses belong to one line: compilers duplicate calls. Cached, because the lookup is slow.
 bool same_line(const void* a, const void* b) {
   static thread_local std::map<const void*, SourceLine> known;
   const auto line_of = [](const void* pc) -> const SourceLine& {
@@ -83,14 +83,14 @@ bool same_line(const void* a, const void* b) {
   return x.line == y.line && x.file == y.file;
 }
 
-/// Whether all lanes have come for the same instruction, at the same line; reports it if not. False if they have come
-/// for different ones, so that there is nothing to carry out.
+/// Whether all lanes execute the same instruction at the same line; reports it if not. False if they execute different
+/// ones, so that there is nothing to carry out.
 bool same_instruction(const Warp& warp, Collective operation) {
   const auto& form = warp.instruction.form;
   const Lane* lanes = warp.lanes;
   std::uint32_t other_form = 0, other_place = 0;
   for (int lane = 0; lane < kWarpSize; ++lane) {
-    if (form[lane].operation != operation) {  // it has come for another function, which was reported when it came
+    if (form[lane].operation != operation) {  // it has called another function, which was reported on its arrival
       warp.block->damaged = true;
       return false;
     }
@@ -110,22 +110,22 @@ bool same_instruction(const Warp& warp, Collective operation) {
     Finding finding = finding_of(lanes[0], Mistake::divergent_collective, lanes[0].waits_at, "calls");
     finding.side.lanes = ~others;
     finding.other = {other.waits_at, "calls", warp.index, others};
-    if (finding.side.pc < finding.other.pc) {  // told in the order of the code, not in that of the lanes
+    if (finding.side.pc < finding.other.pc) {  // reported in the order of the code, not of the lanes
       std::swap(finding.side.pc, finding.other.pc);
       std::swap(finding.side.lanes, finding.other.lanes);
     }
     const std::string name = name_of(operation);
     finding.what = "the lanes of the warp do not execute the same " + name;
-    finding.advice = "all 32 lanes have to execute one and the same " + name + ": move it out of the branch";
+    finding.advice = "all 32 lanes must execute the same " + name + ": move it out of the branch";
     note_finding(lanes[0], std::move(finding));
   }
-  if (other_form != 0) warp.block->damaged = true;  // some registers stay unset
+  if (other_form != 0) warp.block->damaged = true;  // some registers stay uninitialised
   return other_form == 0;
 }
 
 // --- Matrices between shared memory and registers --------------------------------------------------------------------
 
-/// All rows of one instruction in one member; reports it if not.
+/// All rows of one instruction must be in one member; reports it if not.
 void check_one_member(const Warp& warp, int rows, Access access) {
   const SharedMemory& shared = *warp.block->shared;
   const std::uintptr_t* row = warp.instruction.row;
@@ -137,8 +137,9 @@ void check_one_member(const Warp& warp, int rows, Access access) {
   const Lane& lane = warp.lanes[other];
   Finding finding = finding_of(lane, Mistake::outside_shared, lane.waits_at, action_of(access));
   finding.variable = shared.variable(row[other]);
-  finding.what = "this row lies in " + finding.variable.name + ", the first one in " + shared.variable(row[0]).name;
-  finding.advice = "check the row's number; rows of two members take two instructions";
+  finding.what =
+      "this row is in " + finding.variable.name + ", but the first row is in " + shared.variable(row[0]).name;
+  finding.advice = "check the row index; rows of two members need two instructions";
   note_finding(lane, std::move(finding));
 }
 
@@ -148,7 +149,7 @@ void load(Warp& warp, int matrices, bool transposed) {
   for (int i = 0; i < matrices; ++i) {
     for (int r = 0; r < kRows; ++r) std::memcpy(matrix[r], at_address<const void>(in.row[kRows * i + r]), kRowBytes);
     for (int lane = 0; lane < kWarpSize; ++lane) {
-      const auto [row, column] = pair_place(lane);
+      const auto [row, column] = pair_location(lane);
       std::uint16_t pair[2];
       for (int e = 0; e < 2; ++e) pair[e] = transposed ? matrix[column + e][row] : matrix[row][column + e];
       std::memcpy(in.registers[lane] + std::ptrdiff_t(4) * i, pair, 4);
@@ -165,7 +166,7 @@ void store(Warp& warp, int matrices, bool transposed) {
   };
   for (int i = 0; i < matrices; ++i) {
     for (int lane = 0; lane < kWarpSize; ++lane) {
-      const auto [row, column] = pair_place(lane);
+      const auto [row, column] = pair_location(lane);
       const std::uintptr_t* rows = in.row + std::ptrdiff_t(kRows) * i;
       std::uint16_t pair[2];
       std::memcpy(pair, &in.a[lane][i], 4);
@@ -199,9 +200,9 @@ void move_matrices(Warp& warp, bool stores) {
   stores ? store(warp, form.matrices, form.transposed) : load(warp, form.matrices, form.transposed);
 }
 
-// --- The product -----------------------------------------------------------------------------------------------------
+// --- mma -------------------------------------------------------------------------------------------------------------
 
-/// For each `step`-th element of each lane's part of a matrix, lane after lane: its index in the matrix, row-major.
+/// For each `step`-th element of each lane's fragment, lane after lane: its row-major index in the matrix.
 template <int elements, int step>
 constexpr auto indices(FragmentType type) {
   std::array<std::uint16_t, std::size_t(elements / step)> at{};
@@ -212,7 +213,7 @@ constexpr auto indices(FragmentType type) {
   }
   return at;
 }
-/// Between the lanes' order and rows, `step` neighbours at a time.
+/// Converts between the order of the lanes and row-major order, `step` adjacent elements at a time.
 template <int step, std::size_t count>
 void to_rows(const std::array<std::uint16_t, count>& at, const float* lanes, float* rows) {
   for (std::size_t i = 0; i < count; ++i) std::memcpy(rows + at[i], lanes + i * step, step * sizeof(float));
@@ -225,8 +226,8 @@ void to_lanes(const std::array<std::uint16_t, count>& at, const float* rows, flo
 constexpr int kResults = 16 * 8;
 constexpr auto results = indices<kResults, 2>({FragmentType::accumulator, ElementType::float32, 16, 8, 16, 0});
 
-/// The operands as matrices (16, k) and (k, 8), from all lanes' registers. Two elements of a register are neighbours in
-/// a row of a, and in a column of b.
+/// The operands as matrices (16, k) and (k, 8), from all lanes' registers. The two elements of a register are adjacent
+/// in a row of a, and in a column of b.
 template <int k, ElementType layout>
 void gather(const Warp& warp, ElementType element, float* a, float* b) {
   constexpr int step = k / 8;
@@ -250,7 +251,7 @@ void multiply(Warp& warp) {
   const bool unset_a = any_unset(in.a, kWarpSize * 4 * in_register, element),
              unset_b = any_unset(in.b, kWarpSize * 2 * in_register, element),
              unset_d = any_unset(lanes, kResults, ElementType::float32), unset = unset_a || unset_b || unset_d;
-  const char *load_it = "load it by ldmatrix, or compute it, first", *verb = "multiplies";
+  const char *load_it = "load it with ldmatrix, or compute it, first", *verb = "multiplies";
   if (unset_a) [[unlikely]] {
     report_unset(warp, verb, "matrix A has registers that were never loaded or computed", load_it,
                  [&](int lane) { return any_unset(in.a[lane], 4 * in_register, element); });
@@ -258,8 +259,8 @@ void multiply(Warp& warp) {
     report_unset(warp, verb, "matrix B has registers that were never loaded or computed", load_it,
                  [&](int lane) { return any_unset(in.b[lane], 2 * in_register, element); });
   } else if (unset_d) [[unlikely]] {
-    report_unset(warp, verb, "D, to which the product is added, has registers that were never set",
-                 "fill it with 0 before the first product",
+    report_unset(warp, verb, "the accumulator D has registers that were never set",
+                 "fill it with 0 before the first mma",
                  [&](int lane) { return any_unset(lanes + std::ptrdiff_t(4) * lane, 4, ElementType::float32); });
   }
 
@@ -273,12 +274,12 @@ void multiply(Warp& warp) {
   count_at(*warp.block, warp.lanes[0].waits_at, [&warp, &counters = warp.block->counters] {
     ++counters.multiply_calls;
     ++counters.tensor_instructions;
-    counters.multiplies_beside_copies += copies_under_way(warp);
+    counters.multiplies_beside_copies += copies_in_flight(warp);
     count_waits_together(warp.lanes[0], counters.mbarrier_waits_together);
   });
 }
 
-/// The running lane and the others of its warp carry out what they have put down.
+/// The lanes of the warp carry out the instruction whose operands they have stored.
 void together(Lane& lane, Warp::Instruction::Form form, const void* pc) {
   lane.warp->instruction.form[lane.index] = form;
   rendezvous(~0u, form.operation, pc);

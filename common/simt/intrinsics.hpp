@@ -10,12 +10,12 @@
 #include "common/simt/math.hpp"
 #include "common/simt/warp.hpp"
 
-/// A load through the read-only cache: an ordinary load here.
+/// A load through the read-only data cache: an ordinary load here.
 template <class T>
 __forceinline__ T __ldg(const T* address) {  // NOLINT(bugprone-reserved-identifier): CUDA's name
   return *address;
 }
 
-// printf is the host's own. assert reports the line, block and thread, and ends the thread.
+// printf is the host's. assert reports the line, block and thread, and ends the thread.
 #undef assert
 #define assert(condition) ((condition) ? (void)0 : ::simt::assertion_failed(#condition, ::simt::Where::current()))

@@ -1,4 +1,4 @@
-// A launch: checks it as CUDA does, spreads its blocks over operating-system threads, and puts together what they saw.
+// A launch: checks it as CUDA does, distributes its blocks over operating-system threads, and merges their results.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -17,7 +17,7 @@ namespace simt {
 namespace {
 
 /// One operating-system thread. Its thread-local storage is the static shared memory of the blocks that it runs, so it
-/// never runs anything else.
+/// runs nothing else.
 struct Worker {
   Stacks stacks;
   SharedMemory shared;
@@ -55,7 +55,7 @@ struct Worker {
   }
 };
 
-/// The threads, kept between launches. They wait for ever when the program ends: nothing here is destroyed.
+/// The threads, kept between launches. They wait forever when the program ends: nothing here is destroyed.
 class Pool {
  public:
   /// Runs `launch` on `count` threads and waits.
@@ -117,15 +117,15 @@ void check_configuration(const std::string& kernel, dim3 grid, dim3 block, std::
   const auto refuse = [&](const std::string& why) { throw LaunchRefused(kernel + ": " + why); };
   const std::uint64_t threads = std::uint64_t(block.x) * block.y * block.z;
   if (threads == 0 || threads > kMaxThreads || block.z > 64) {
-    refuse("a block of " + text(block) + " threads; allowed are 1 to 1024 in all, at most 64 in z");
+    refuse("a block of " + text(block) + " threads; allowed are 1 to 1024 in total, at most 64 in z");
   }
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) refuse("a grid of " + text(grid) + " blocks is empty");
   if (grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535) {
-    refuse("a grid of " + text(grid) + " blocks; allowed are 2147483647 in x and 65535 in y and z");
+    refuse("a grid of " + text(grid) + " blocks; allowed are at most 2147483647 in x and 65535 in y and z");
   }
   const std::size_t most = std::min(options().shared_limit, SharedMemory::kMostDynamic);
   if (shared_bytes > most) {
-    refuse(words(shared_bytes, " bytes of dynamic shared memory; a block can have ", most));
+    refuse(words(shared_bytes, " bytes of dynamic shared memory; the maximum per block is ", most));
   }
 }
 
@@ -139,7 +139,7 @@ void clear_sectors() {
   }
 }
 
-/// The totals over all tensors; the tensors touched; notes in order.
+/// Computes the totals over all tensors, the accessed tensors, and the sorted annotations.
 void finish(Launch& launch) {
   std::erase_if(launch.tensors, [](const TensorTraffic& t) { return t.name.empty(); });
   for (const TensorTraffic& tensor : launch.tensors) launch.counters.global += tensor.counters;
@@ -233,7 +233,7 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
 
   finish(result);
   const bool open = !launch.open_exercise.empty();
-  if (!open) result.reports = launch.findings.reports(grid);  // what an open exercise causes is no mistake
+  if (!open) result.reports = launch.findings.reports(grid);  // consequences of an open exercise are not reported
   history().push_back(std::move(result));
   if (open) throw OpenExercise(launch.open_exercise);
   const std::vector<Report>& reports = history().back().reports;

@@ -1,4 +1,4 @@
-// Launching a kernel on the simulator.
+// Launches a kernel on the simulator.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace simt {
 
-/// Runs kernel(arguments…) once for every thread of the grid and waits. The arguments are converted to the parameters'
-/// types, as in a CUDA launch. Throws LaunchRefused, OpenExercise, KernelMistakes (error.hpp).
+/// Runs kernel(arguments…) once for every thread of the grid and waits for completion. The arguments are converted to
+/// the parameter types, as in a CUDA launch. Throws LaunchRefused, OpenExercise, KernelMistakes (error.hpp).
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {
   auto call = [kernel, ... parameters = static_cast<Parameters>(std::forward<Arguments>(arguments))] {
@@ -20,7 +20,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
       [](void* c) { (*static_cast<decltype(call)*>(c))(); }, &call, sizeof call);
 }
 
-/// An annotation that the launch's record keeps: nothing on the GPU. E.g. note("masked tile", j).
+/// An annotation in the launch's record, without effect on the GPU. E.g. note("masked tile", j).
 inline void annotate(const char* label, long long value) {
   note(label, value);
 }

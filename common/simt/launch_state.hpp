@@ -1,4 +1,4 @@
-// One launch while it runs: what its operating-system threads share. Internal.
+// The state of a running launch that its operating-system threads share. Internal.
 #pragma once
 
 #include <atomic>
@@ -14,19 +14,19 @@
 
 namespace simt {
 
-/// A variable, and which part of it.
+/// A variable and the accessed part of it.
 struct Variable {
   std::string name, part;
 };
 
-/// A mistake as it is noticed: addresses in the code, resolved only when the launch has ended.
+/// An error as detected, with code addresses; they are resolved to source lines when the launch has ended.
 struct Finding {
   struct Side {
     const void* pc = nullptr;  ///< a return address
-    const char* action = "";   ///< what it does
+    const char* action = "";   ///< what the instruction does
     int warp = -1;
     std::uint32_t lanes = 0;
-    SourceLine source = {};  ///< where there is no pc
+    SourceLine source = {};  ///< used if there is no pc
   };
   Mistake mistake;
   Side side, other;
@@ -35,7 +35,8 @@ struct Finding {
   std::uint64_t block = 0;  ///< number in the grid
 };
 
-/// The findings of a launch, each mistake once: the same kind at the same places in the same variable is one.
+/// The findings of a launch, without duplicates: findings of the same kind at the same code addresses in the same
+/// variable are one error.
 class Findings {
  public:
   void add(Finding finding);
@@ -44,7 +45,7 @@ class Findings {
   bool empty() const { return found_.empty(); }
 
  private:
-  struct Key {  ///< not the part of the variable: one loop over a tile is one mistake
+  struct Key {  ///< without the part of the variable: one loop over a tile is one error
     Mistake mistake;
     const void *pc, *other_pc;
     int line, other_line;
@@ -59,14 +60,14 @@ class Findings {
   std::map<Key, Entry> found_;
 };
 
-/// What an adding store by TMA leaves behind when its block ends before anybody has waited for it.
+/// A bulk reduction that its block did not wait for: the addends, kept until the end of the launch.
 struct LateSum {
   std::uint64_t block;
   std::uintptr_t to;
   std::vector<std::byte> floats;
 };
 
-/// Everything that the operating-system threads of a launch need.
+/// State shared by the operating-system threads of a launch.
 struct LaunchState {
   dim3 grid, block;
   std::size_t shared_bytes;
@@ -75,24 +76,24 @@ struct LaunchState {
   std::size_t parameter_bytes;
   Options options;
   bool observing;  ///< accesses are counted
-  bool detecting;  ///< races and uninitialised reads are looked for
+  bool detecting;  ///< races and uninitialised reads are detected
   std::uint64_t block_count;
   std::atomic<std::uint64_t> next_block{0};
   Findings findings;
-  std::atomic<std::uint64_t> changes{0};         ///< by which one block may let another go on
-  std::mutex mutex;                              ///< of what follows
-  std::size_t running = 0;                       ///< operating-system threads that have a block
-  std::map<std::uint64_t, std::string> looking;  ///< blocks that only look at a place since that many changes
+  std::atomic<std::uint64_t> changes{0};         ///< number of changes that may unblock another block
+  std::mutex mutex;                              ///< protects the following members
+  std::size_t running = 0;                       ///< number of operating-system threads that run a block
+  std::map<std::uint64_t, std::string> polling;  ///< blocks that have only polled a location since the last change
   std::uint64_t looking_since = 0;
   int rounds = 0;
-  bool stuck = false;         ///< all of them do
+  bool stuck = false;         ///< all running blocks do
   std::string open_exercise;  ///< empty: none was met
   std::vector<LateSum> late_sums;
   std::size_t late_bytes = 0;
   Launch result;
 };
 
-/// Adds what was left behind, in an order that the seed decides (bulk_copies.cpp).
+/// Adds the remaining bulk reductions in an order determined by the seed (bulk_copies.cpp).
 void add_late_sums(LaunchState& launch);
 
 }  // namespace simt

@@ -1,6 +1,5 @@
-// Which lane holds which element of a matrix: the machine's own layout, that of mma.m16n8k16 in the PTX manual, and for
-// e4m3 that of m16n8k32.
-// Internal; nothing of it is ever inlined into a kernel.
+// The register layout of a matrix: which lane holds which element. This is the layout of mma.m16n8k16 in the PTX ISA,
+// and of m16n8k32 for e4m3. Internal; none of it is inlined into kernels.
 #pragma once
 
 #include <utility>
@@ -19,14 +18,14 @@ constexpr int bytes_of(ElementType e) {
   return e == ElementType::e4m3 ? 1 : e == ElementType::half || e == ElementType::bfloat16 ? 2 : 4;
 }
 
-/// The machine's layout: row and column of element `e` of `lane`.
+/// Row and column of element `e` of `lane`.
 constexpr std::pair<int, int> machine_place(const FragmentType& t, int lane, int e) {
   const int quad = lane / 4, in_quad = lane % 4;
   if (t.element == ElementType::tf32) {
     if (t.use == FragmentType::a) return {quad + 8 * (e & 1), in_quad + 4 * (e >> 1)};
     return {in_quad + 4 * (e & 1), quad + 8 * (e >> 1)};
   }
-  if (t.element == ElementType::e4m3)  // an A (16, 32): four neighbours in a register
+  if (t.element == ElementType::e4m3)  // A (16, 32): four adjacent elements per register
     return {quad + 8 * (e >> 2 & 1), 4 * in_quad + (e & 3) + 16 * (e >> 3)};
   switch (t.use) {
     case FragmentType::a:

@@ -1,5 +1,5 @@
-// CUDA's arithmetic functions that a host compiler does not have. The fast ones are given here in full float precision:
-// the GPU's are off by a few units in the last place more.
+// CUDA's arithmetic functions that a host compiler lacks. The fast functions have full float precision here; on the GPU
+// they are off by a few more units in the last place.
 #pragma once
 
 // NOLINTBEGIN(bugprone-reserved-identifier):
@@ -14,7 +14,7 @@
 #include "common/simt/runtime.hpp"
 
 namespace simt {
-/// What the ".ftz" forms do to numbers below 2^-126.
+/// The effect of the ".ftz" forms on numbers below 2^-126.
 inline float flush_to_zero(float x) {
   return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
 }

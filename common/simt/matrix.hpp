@@ -1,8 +1,8 @@
-// Where the elements of a WMMA matrix lie in memory and in the lanes' registers. Internal.
+// The layout of a WMMA matrix in memory and in the lanes' registers. Internal.
 //
-// CUDA leaves the layout of a fragment open. The counters need the machine's own (that of mma.m16n8k16 in the PTX
-// manual), as it decides which addresses one instruction asks for. Accumulators are kept in it; operands a and b are
-// kept as plain blocks of rows, which is quicker and, as CUDA promises nothing, no less right.
+// CUDA does not specify the layout of a fragment. The counters need the hardware's layout (that of mma.m16n8k16 in the
+// PTX ISA), because it determines the addresses of each instruction. Accumulators are kept in that layout. Operands A
+// and B are kept as plain blocks of rows, which is faster and equally valid.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Place {
   std::uint8_t row, column;
 };
 
-/// machine_place as a table.
+/// machine_place as a lookup table.
 struct MachineLayout {
   static constexpr int kMostElements = 16;
   Place at[kWarpSize][kMostElements] = {};
@@ -50,14 +50,14 @@ inline const MachineLayout& layout_of(const FragmentType& type) {
   }
 }
 
-/// One matrix in memory.
+/// A matrix in memory.
 struct MatrixInMemory {
   std::uint64_t address;
   unsigned leading;  ///< elements between lines
   bool row_major;
   const FragmentType* type;
 
-  // A line is what lies together: a row if row-major, otherwise a column.
+  // A line is contiguous in memory: a row if row-major, otherwise a column.
   int lines() const { return row_major ? rows_of(*type) : columns_of(*type); }
   int line_bytes() const { return (row_major ? columns_of(*type) : rows_of(*type)) * bytes_of(type->element); }
   std::uint64_t line(int i) const { return address + std::uint64_t(i) * leading * bytes_of(type->element); }
@@ -66,9 +66,9 @@ struct MatrixInMemory {
     return row_major ? line(p.row) + p.column * bytes : line(p.column) + p.row * bytes;
   }
 
-  /// From shared memory, 16-bit operands come by LDSM, row- or column-major.
+  /// 16-bit operands are loaded from shared memory by LDSM, row- or column-major.
   bool loaded_by_ldsm() const { return type->use != FragmentType::accumulator && bytes_of(type->element) == 2; }
-  /// The row addresses of the i-th 8x8 matrix that LDSM fetches; false past the last.
+  /// The row addresses of the i-th 8x8 matrix that LDSM loads; false past the last matrix.
   bool ldsm_rows(int i, std::uint64_t* rows) const {
     const int across = line_bytes() / 16;
     if (i >= lines() / 8 * across) return false;
@@ -76,8 +76,8 @@ struct MatrixInMemory {
     return true;
   }
 
-  /// Otherwise: pieces of a lane's fragment, each one access of one instruction. Two neighbours in one line go
-  /// together.
+  /// Accesses without LDSM: pieces of a lane's fragment, each accessed by one instruction. Two adjacent elements of a
+  /// line are one piece.
   bool paired() const {
     if (type->element == ElementType::tf32) return false;
     const bool pairs_in_row = type->use == FragmentType::a || (type->use == FragmentType::accumulator && type->m != 8);
@@ -91,7 +91,7 @@ struct MatrixInMemory {
   }
 };
 
-/// Whether all lanes took part in a matrix access, with the same arguments; reports it if not.
+/// Whether all lanes execute a matrix access with the same arguments; reports it if not.
 void check_matrix_lanes(const Warp& warp, const Record& record);
 
 }  // namespace simt

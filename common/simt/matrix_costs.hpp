@@ -1,4 +1,4 @@
-// What matrix accesses in shared memory cost, remembered: a kernel has few kinds of them. Internal.
+// A cache for the cost of matrix accesses in shared memory: a kernel has few different kinds. Internal.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace simt {
 
-/// Passes through the banks of shared memory: as they are, and were there no conflicts.
+/// The number of wavefronts: actual, and without bank conflicts.
 struct Wavefronts {
   std::uint32_t actual, ideal;
   Wavefronts& operator+=(Wavefronts w) {
@@ -28,7 +28,7 @@ class MatrixCosts {
   struct Kind {
     const FragmentType* type;
     std::uint32_t leading;
-    std::uint8_t begin;  ///< the address modulo 128 bytes, once around the banks
+    std::uint8_t begin;  ///< the address modulo 128 bytes, the width of all banks together
     bool row_major;
     friend bool operator==(const Kind&, const Kind&) = default;
   };

@@ -1,5 +1,5 @@
-// Barriers in shared memory ("Parallel Synchronization and Communication Instructions: mbarrier"): phases that end when
-// so many threads have arrived as the barrier was made for, and all expected bytes have come.
+// mbarriers (PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier"). A phase completes when
+// there are no pending arrivals and no pending transaction bytes.
 #include <algorithm>
 
 #include "common/simt/asynchrony.hpp"
@@ -30,7 +30,7 @@ void name_expected(Finding& finding, const Block& block, const Mbarrier& barrier
   finding.other = side_of(barrier.expect_pc, "expects bytes", barrier.expect_thread);
 }
 
-/// A phase that ends before copies that were started in it: they were not among what it expects.
+/// Reports a phase that completes before copies issued in it, whose bytes it does not expect.
 void Asynchrony::report_early_end(const Mbarrier& barrier) {
   const BulkCopy* late = nullptr;
   std::uint64_t bytes = 0;
@@ -42,11 +42,11 @@ void Asynchrony::report_early_end(const Mbarrier& barrier) {
   if (late == nullptr || block_.damaged) return;
   Finding finding = finding_of(*late->issuer, Mistake::barrier_bytes, late->pc, late->action());
   name_expected(finding, block_, barrier);
-  finding.what = words("phase ", barrier.phase, " of the barrier ends while ", bytes,
-                       " bytes are still under way that it did not expect; it expected ", barrier.awaited);
+  finding.what = words("phase ", barrier.phase, " of the mbarrier completes while ", bytes,
+                       " unexpected bytes are still in flight; it expected ", barrier.awaited);
   finding.advice = kExpectAll;
   note_finding(*late->issuer, std::move(finding));
-  block_.damaged = true;  // what follows from it is not reported
+  block_.damaged = true;  // consequences are not reported
 }
 
 void Asynchrony::complete_phase(Mbarrier& barrier) {
@@ -79,20 +79,24 @@ Finding misuse(const Lane& lane, const void* pc, const char* action, std::uintpt
 
 }  // namespace
 
-/// The barrier that an instruction names; ends the lane if there is none.
+/// The mbarrier that an instruction names; ends the lane if there is none.
 Mbarrier& used_barrier(Lane& lane, const std::uint64_t* at, const char* action, const void* pc) {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
   Mbarrier* barrier = asynchrony(lane).barrier_at(address);
   if (barrier == nullptr) {
-    refuse(lane, misuse(lane, pc, action, address,
-                        lane.block->shared->contains(address) ? "no mbarrier_init has made a barrier here yet"
-                                                              : "the barrier is not in shared memory",
-                        "let one thread call mbarrier_init, then fence_mbarrier_init, and the block __syncthreads()"));
+    refuse(
+        lane,
+        misuse(
+            lane, pc, action, address,
+            lane.block->shared->contains(address) ? "no mbarrier has been initialised here"
+                                                  : "the mbarrier is not in shared memory",
+            "let one thread call mbarrier_init, then fence_mbarrier_init; then call __syncthreads() in all threads"));
   }
   if (!ordered_before(lane, barrier->init_thread, barrier->init_stamp) && !lane.block->damaged) {
-    Finding finding = misuse(lane, pc, action, address, "nothing makes this thread wait until the barrier is made",
-                             "put a __syncthreads() between mbarrier_init and the first use by other threads");
-    finding.other = side_of(barrier->init_pc, "makes the barrier", barrier->init_thread);
+    Finding finding =
+        misuse(lane, pc, action, address, "nothing makes this thread wait until the mbarrier is initialised",
+               "put a __syncthreads() between mbarrier_init and the first use by other threads");
+    finding.other = side_of(barrier->init_pc, "initialises the mbarrier", barrier->init_thread);
     note_finding(lane, std::move(finding));
   }
   return *barrier;
@@ -104,26 +108,27 @@ void mbarrier_init(std::uint64_t* at, int arrivals) {
   const void* pc = __builtin_return_address(0);
   const auto address = reinterpret_cast<std::uintptr_t>(at);
   SharedMemory& shared = *lane.block->shared;
-  const char* action = "makes a barrier";
+  const char* action = "initialises an mbarrier";
   if (!shared.contains(address) || address % 8 != 0) {
-    refuse(lane, misuse(lane, pc, action, address, "a barrier is 8 bytes of shared memory at a multiple of 8",
+    refuse(lane, misuse(lane, pc, action, address, "an mbarrier must be 8 bytes of shared memory at a multiple of 8",
                         "declare it in shared memory as an Mbarrier"));
   }
   shared.check_bounds(lane, address, 8, Access::write, pc);
   constexpr int kMostArrivals = (1 << 20) - 1;
   if (arrivals < 1 || arrivals > kMostArrivals) {
     refuse(lane,
-           misuse(lane, pc, action, address, words("a barrier for ", arrivals, " arrivals; allowed are 1 to 1048575"),
+           misuse(lane, pc, action, address, words("an arrival count of ", arrivals, "; allowed are 1 to 1048575"),
                   "pass the number of threads that arrive in each phase"));
   }
   if (const Mbarrier* old = all.barrier_at(address)) {
-    Finding finding = misuse(lane, pc, action, address, "the barrier is made a second time",
-                             "let one thread of the block make it, once");
+    Finding finding = misuse(lane, pc, action, address, "the mbarrier is initialised a second time",
+                             "let one thread of the block initialise it, once");
     finding.other = side_of(old->init_pc, action, old->init_thread);
     refuse(lane, std::move(finding));
   }
   if (all.barrier_count() == kMostBarriers) {
-    refuse(lane, misuse(lane, pc, action, address, "the simulator keeps at most 64 barriers a block", "use fewer"));
+    refuse(lane,
+           misuse(lane, pc, action, address, "the simulator supports at most 64 mbarriers per block", "use fewer"));
   }
   Mbarrier& barrier = all.add_barrier();
   barrier.address = address;
@@ -139,8 +144,8 @@ void mbarrier_fence_init() {
 }
 
 /// The lane expects bytes for a phase that still waits for those of an earlier copy. If its next copy goes to the same
-/// place, the stage is being filled again before anybody can have left it; otherwise the barrier is that of another
-/// place. `to`: where the copy goes, 0 where none has come.
+/// destination, the stage is refilled before it can have been released. Otherwise the mbarrier belongs to another
+/// buffer. `to`: the destination of the copy, 0 if none has been issued.
 void refuse_refill(Lane& lane, std::uintptr_t to) {
   if (lane.expects_again_at == nullptr) return;
   Asynchrony& all = *lane.block->asynchrony;
@@ -150,25 +155,26 @@ void refuse_refill(Lane& lane, std::uintptr_t to) {
   lane.expects_again_at = nullptr;
   for (const BulkCopy& copy : all.copies) {
     if (copy.stores() || copy.barrier != lane.expects_again) continue;
-    Finding finding = finding_of(lane, Mistake::overwritten_early, pc, "expects bytes",
-                                 words("the copy that fills it in phase ", barrier.phase, " of ", name,
-                                       " is still under way, and this thread begins to fill it again"),
-                                 "wait, at a barrier, until all have left the stage, before it is filled again",
-                                 lane.block->shared->variable(copy.shared));
+    Finding finding =
+        finding_of(lane, Mistake::overwritten_early, pc, "expects bytes",
+                   words("the copy of phase ", barrier.phase, " of ", name,
+                         " to this stage is still in flight, and this thread starts to fill the stage again"),
+                   "wait at an mbarrier until all readers have released the stage, before it is filled again",
+                   lane.block->shared->variable(copy.shared));
     if (to != 0 && to != copy.shared) {
       const Variable other = lane.block->shared->variable(to);
       finding.mistake = Mistake::surplus_arrival;
-      finding.what = words("the copy that fills it ends phase ", barrier.phase, " of ", name,
-                           " and is still under way; this thread expects the bytes of another there, to ", other.name,
-                           other.part, ", for which the phase has no arrival");
+      finding.what =
+          words("phase ", barrier.phase, " of ", name,
+                " still waits for a copy in flight; this thread expects the bytes of another copy there, to ",
+                other.name, other.part, ", for which the phase has no arrival left");
       finding.advice =
-          "let one arrival expect the bytes of all copies that end the phase, or give each of them a barrier of its "
-          "own";
+          "let one arrival expect the bytes of all copies that signal the phase, or use one mbarrier per copy";
     } else if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
       finding.mistake = Mistake::wrong_phase;
-      finding.what += "; the wait for " + name_of(*lane.block, all.barrier(lane.last_wait)) +
-                      " did not wait: the phase that it asked for had ended before";
-      finding.advice = "flip the parity each time that the ring of stages comes round";
+      finding.what += "; the wait at " + name_of(*lane.block, all.barrier(lane.last_wait)) +
+                      " returned immediately: the phase with its parity had already completed";
+      finding.advice = "flip the parity each time the ring buffer wraps around";
     }
     finding.other = {copy.pc, copy.action(), copy.issuer->warp->index, copy.issuer->bit};
     refuse(lane, std::move(finding));
@@ -177,7 +183,7 @@ void refuse_refill(Lane& lane, std::uintptr_t to) {
 
 namespace {
 
-/// Whether a copy that ends at the barrier is under way.
+/// Whether a copy that signals the mbarrier is in flight.
 bool is_awaited(const Asynchrony& all, const Mbarrier& barrier) {
   return std::ranges::any_of(
       all.copies, [&](const BulkCopy& copy) { return !copy.stores() && copy.barrier == all.index_of(barrier); });
@@ -187,12 +193,11 @@ void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
   Asynchrony& all = *lane.block->asynchrony;
   ++lane.block->counters.mbarrier_arrivals;
   if (barrier.missing == 0) {
-    Finding finding = misuse(
-        lane, pc, action, barrier.address,
-        words("phase ", barrier.phase, " has all of its ", barrier.arrivals, " arrivals already, and waits for bytes"),
-        "arrive once for each time that the barrier is waited for, and give what else is waited for a barrier of its "
-        "own; "
-        "or make the barrier for as many arrivals as there are in each phase");
+    Finding finding = misuse(lane, pc, action, barrier.address,
+                             words("phase ", barrier.phase, " already has all of its ", barrier.arrivals,
+                                   " arrivals, and waits for transaction bytes"),
+                             "arrive once per phase, and use a separate mbarrier for other events; or initialise the "
+                             "mbarrier with the number of arrivals in each phase");
     finding.mistake = Mistake::surplus_arrival;
     refuse(lane, std::move(finding));
   }
@@ -224,12 +229,12 @@ void mbarrier_arrive_expect(std::uint64_t* at, std::int64_t bytes) {
   Mbarrier& barrier = used_barrier(lane, at, "expects bytes", pc);
   if (bytes < 0 || bytes >= 1 << 20) {
     refuse(lane, misuse(lane, pc, "expects bytes", barrier.address,
-                        words(bytes, " bytes are expected; a phase counts 0 to 1048575"),
-                        "pass the bytes of the boxes that are loaded"));
+                        words(bytes, " transaction bytes are expected; allowed are 0 to 1048575"),
+                        "pass the bytes of the loaded boxes"));
   }
   if (barrier.missing == 0 && is_awaited(*lane.block->asynchrony, barrier)) {
     lane.expects_again_at = pc, lane.expects_again = lane.block->asynchrony->index_of(barrier);
-    return;  // where the copy goes will tell
+    return;  // reported when the destination of the copy is known
   }
   barrier.bytes += bytes;
   barrier.awaited += bytes;

@@ -1,9 +1,9 @@
-// How accesses are seen: the functions that code compiled with -fsanitize=thread calls before every access to memory.
-// The sanitizer's own library is not linked; these take its place.
+// Observation of memory accesses: the functions that code compiled with -fsanitize=thread calls before every access.
+// The sanitizer's own library is not linked; these functions replace it.
 //
-// Each gets the address and knows the size; its return address is the place in the kernel. The stack of the running
-// fiber is local memory and not counted; the executable's thread-local storage and the dynamic buffer are shared
-// memory; everything else is global memory, or a mistake.
+// Each function receives the address, and its name implies the size; its return address is the location in the kernel.
+// The stack of the running fiber is local memory and is not counted. The executable's thread-local storage and the
+// dynamic buffer are shared memory. Everything else is global memory, or an error.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -29,7 +29,7 @@ std::atomic<bool> has_instrumented_code{false};
                                      " bytes past a multiple of ", size));
   finding.variable = std::move(variable);
   finding.advice =
-      "the GPU stops here: keep rows a multiple of 16 bytes apart, and vector accesses at multiples of "
+      "a GPU aborts the kernel here: use a row stride that is a multiple of 16 bytes, and align vector accesses to "
       "their size";
   refuse(lane, std::move(finding));
 }
@@ -81,10 +81,10 @@ inline void note_change() {
 inline void observe_volatile(const volatile void* memory, unsigned size, const void* pc) {
   observe(memory, size, Access::read, pc);
   if (observed != nullptr && find_tensor(reinterpret_cast<std::uintptr_t>(memory)) != nullptr)
-    look(*observed, reinterpret_cast<std::uintptr_t>(memory), size, pc);
+    poll(*observed, reinterpret_cast<std::uintptr_t>(memory), size, pc);
 }
 
-/// A struct copied as a whole: the GPU moves it in pieces of up to 16 bytes.
+/// A struct copied as a whole: the GPU moves it in chunks of up to 16 bytes.
 void observe_range(std::uintptr_t address, std::size_t size, Access access, const void* pc) {
   while (size > 0) {
     unsigned piece = 16;
@@ -108,7 +108,7 @@ void observe_atomic(Lane& lane, std::uintptr_t address, unsigned size, const voi
 }  // namespace simt
 
 // NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses):
-// The names are the compiler's; macros take types.
+// The compiler defines the names; macros take types.
 
 #define SIMT_HOOK extern "C" SIMT_API
 #define SIMT_CALLER __builtin_return_address(0)
@@ -152,7 +152,7 @@ SIMT_HOOK void __tsan_write_range(void* a, unsigned long n) {
   simt::observe_range(reinterpret_cast<std::uintptr_t>(a), n, simt::Access::write, SIMT_CALLER);
 }
 
-// memcpy and its like in files of kernels (copies.hpp).
+// memcpy, memmove and memset in kernel files (copies.hpp).
 SIMT_HOOK void* simt_memcpy(void* to, const void* from, std::size_t bytes) {
   simt::observe_range(reinterpret_cast<std::uintptr_t>(from), bytes, simt::Access::read, SIMT_CALLER);
   simt::observe_range(reinterpret_cast<std::uintptr_t>(to), bytes, simt::Access::write, SIMT_CALLER);
@@ -168,7 +168,7 @@ SIMT_HOOK void* simt_memset(void* to, int value, std::size_t bytes) {
   return std::memset(to, value, bytes);
 }
 
-// std::atomic in the host's part of a kernel file, and the guards of its static variables.
+// std::atomic in the host part of a kernel file, and the guards of its static variables.
 #define SIMT_ATOMICS_OF_SIZE(bits, T)                                                                      \
   SIMT_HOOK T __tsan_atomic##bits##_load(const volatile T* a, int) {                                       \
     return __atomic_load_n(a, __ATOMIC_SEQ_CST);                                                           \
@@ -206,7 +206,7 @@ SIMT_HOOK void __tsan_atomic_thread_fence(int) {
 }
 SIMT_HOOK void __tsan_atomic_signal_fence(int) {}
 
-// -fsanitize=bounds: an index outside a declared array, noticed before the access. The compiler passes the source line
+// -fsanitize=bounds: an index outside a declared array, detected before the access. The compiler passes the source line
 // and the array's type.
 namespace {
 struct UbsanLocation {
@@ -224,7 +224,8 @@ struct OutOfBoundsData {
 
 void out_of_bounds(const OutOfBoundsData& data, void* index) {
   simt::Lane* lane = simt::running;
-  // The index by value if it fits a word, as the type says: bit 0 of info is "signed", the rest log2 of the bits.
+  // The index is passed by value if it fits a word, as the type says: bit 0 of info means "signed", the rest is log2 of
+  // the bits.
   const unsigned bits = 1u << (data.index->info >> 1);
   auto value = reinterpret_cast<std::intptr_t>(index);
   if (bits < 64 && (data.index->info & 1)) value = static_cast<std::intptr_t>(value << (64 - bits)) >> (64 - bits);

@@ -19,9 +19,9 @@ PendingRegisters::~PendingRegisters() {
 }
 
 PendingRegisters::Register* PendingRegisters::at(const Lane& lane, std::uintptr_t address) {
-  // As many as the block has: each of the host's cores has these addresses for a block of its own.
+  // As many lanes as the block has: each host core reserves these addresses for its own block.
   if (const auto lanes = std::size_t(lane.block->threads); lanes_mapped_ < lanes) {
-    if (memory_ != nullptr) munmap(memory_, lanes_mapped_ * kOfLane * sizeof(Register));  // of a smaller block before
+    if (memory_ != nullptr) munmap(memory_, lanes_mapped_ * kOfLane * sizeof(Register));  // of a smaller block
     memory_ = nullptr;
     void* memory = mmap(nullptr, lanes * kOfLane * sizeof(Register), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -34,7 +34,7 @@ PendingRegisters::Register* PendingRegisters::at(const Lane& lane, std::uintptr_
 
 void PendingRegisters::begin(Lane& lane, const void* registers, int count) {
   const auto address = reinterpret_cast<std::uintptr_t>(registers);
-  if (address - lane.stack_low >= lane.stack_size) return;  // no local variable: nothing is known of it
+  if (address - lane.stack_low >= lane.stack_size) return;  // no local variable: nothing is known about it
   Register* r = at(lane, address);
   for (int i = 0; i < count; ++i) {
     ++r[i].in_use;

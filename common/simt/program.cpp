@@ -32,15 +32,15 @@ struct TlsSymbol {
   std::uintptr_t offset;
   std::size_t size;
   std::string name;
-  bool shared;  ///< a variable of a function: no thread_local of the host's code at namespace scope
-  bool guard;   ///< the compiler's note that a variable was initialised
+  bool shared;  ///< a variable of a function, not a thread_local of the host code at namespace scope
+  bool guard;   ///< the compiler's flag that a variable was initialised
 };
 struct Range {
   std::uintptr_t low, high;
 };
 
 std::vector<TlsSymbol> tls_symbols;             // by offset
-std::vector<Range> loaded_ranges;               // of the program and all libraries
+std::vector<Range> loaded_ranges;               // address ranges of the program and all libraries
 [[maybe_unused]] std::uintptr_t load_bias = 0;  // addresses in memory minus those in the file
 
 std::string demangled(const char* name) {
@@ -51,7 +51,7 @@ std::string demangled(const char* name) {
   return result;
 }
 
-/// The executable's file, mapped for good.
+/// The executable's file, mapped permanently.
 const char* program_file = nullptr;
 std::size_t program_file_size = 0;
 
@@ -146,7 +146,7 @@ const TlsSymbol* symbol_at(std::uintptr_t address) {
   return last_symbol = &*after;
 }
 
-/// Not where the reader's code is: the surface's inlined functions, the standard library's.
+/// Whether a file is not the reader's code: inlined functions of the CUDA headers, or of the standard library.
 bool in_headers_of_ours(const std::string& file) {
   for (const char* folder : {"common/simt/", "common/cuda/", "/include/c++/", "/usr/lib/"}) {
     if (file.find(folder) != std::string::npos) return true;
@@ -180,7 +180,8 @@ std::string function_name(const void* function) {
   for (const char* noise : {"(anonymous namespace)::", "void "}) {
     for (std::size_t at; (at = text.find(noise)) != std::string::npos;) text.erase(at, std::strlen(noise));
   }
-  // Its parameters begin at the first parenthesis outside its template arguments, which may have some: f<(Step)1>(int).
+  // The parameters start at the first parenthesis outside the template arguments, which may contain some:
+  // f<(Step)1>(int).
   int depth = 0;
   const auto parameters = std::find_if(text.begin(), text.end(), [&](char c) {
     depth += c == '<' ? 1 : c == '>' ? -1 : 0;
@@ -259,10 +260,11 @@ SourceLine source_line(const void* pc) {
         state, address, visit_frame, [](void*, const char*, int) {}, &search);
     return search.chosen.line != 0 || search.innermost.line == 0 ? search.chosen : search.innermost;
   };
-  // Minus one: the call itself, not what comes after it.
+  // Minus one: the call itself, not the instruction after it.
   const std::uintptr_t call = reinterpret_cast<std::uintptr_t>(pc) - 1;
   const SourceLine found = line_at(call);
-  // Of two accesses that the compiler has made one, it says no line: then it is the one before in the same function.
+  // For two accesses that the compiler has merged there is no line: then the previous line of the same function
+  // applies.
   constexpr std::uintptr_t kBefore = 64;
   for (std::uintptr_t back = 1; found.line == 0 && back <= kBefore; ++back) {
     const SourceLine before = line_at(call - back);
@@ -271,7 +273,7 @@ SourceLine source_line(const void* pc) {
   return found;
 }
 
-#else  // binutils' addr2line, where the compiler brings no libbacktrace
+#else  // binutils' addr2line, if the compiler has no libbacktrace
 
 SourceLine source_line(const void* pc) {
   if (pc == nullptr) return {};

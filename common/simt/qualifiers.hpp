@@ -1,5 +1,5 @@
 // CUDA's qualifiers for a host compiler. A `__global__` function becomes an ordinary function that the simulator calls
-// once per thread; nothing here knows how.
+// once per thread.
 #pragma once
 
 // NOLINTBEGIN(bugprone-reserved-identifier):
@@ -8,10 +8,10 @@
 #define __global__
 #define __device__
 #define __host__
-#ifndef __forceinline__  // a build that shows who calls whom names another
+#ifndef __forceinline__  // a build for call graphs defines another one
 #define __forceinline__ inline __attribute__((always_inline))
 #endif
-#if defined(__clang__)  // which warns of constants that nothing uses: says that these are
+#if defined(__clang__)  // clang++ warns of unused constants: the annotation uses them
 #define __launch_bounds__(...) __attribute__((annotate("launch bounds", __VA_ARGS__)))
 #else
 #define __launch_bounds__(...)
@@ -20,10 +20,10 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __constant__ static const
 
-// One operating-system thread runs one block at a time, and a block's threads never leave it: thread-local storage is
-// per-block storage. At block scope `thread_local` implies static, as `__shared__` does. The names of the variables in
-// reports are those of the TLS symbols.
+// One operating-system thread runs one block at a time, and the threads of a block never migrate: thread-local storage
+// is per-block storage. At block scope `thread_local` implies static, as `__shared__` does. Reports take the names of
+// the variables from the TLS symbols.
 #define __shared__ thread_local
 
-// `__noinline__` is left alone: the standard library uses the same word in its attributes.
+// `__noinline__` is not redefined: the standard library uses the same word in its attributes.
 // NOLINTEND(bugprone-reserved-identifier)

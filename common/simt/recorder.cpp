@@ -22,7 +22,7 @@ Record& Recorder::append(int lane, const void* pc, std::uint64_t address, unsign
   return record;
 }
 
-// The first lane to stray: from here on the records are also found by place and occurrence.
+// Called when the first lane strays: from now on the records are also indexed by code address and occurrence.
 void Recorder::index_records() {
   any_strayed_ = true;
   for (std::size_t i = 0; i < used_; ++i) {
@@ -35,24 +35,25 @@ void Recorder::forget_strays() {
   chains_.clear();
 }
 
-// Whether a lane on the common path has left out a record of this place. (Two places may share a bit of `skipped`.)
+// Whether a lane on the common path has skipped a record of this code address. (Two addresses may share a bit of
+// `skipped`.)
 bool Recorder::has_skipped(const RecorderPosition& position, int lane, const void* pc) const {
-  constexpr std::uint32_t kMostToLookAt = 256;  // beyond that, say yes: the lane strays, which is right but slower
-  if (position.next > kMostToLookAt) return true;
+  constexpr std::uint32_t kMostSearched = 256;  // beyond: true, the lane strays, which is correct but slower
+  if (position.next > kMostSearched) return true;
   for (std::uint32_t i = 0; i < position.next; ++i) {
     if (records_[i].pc == pc && !(records_[i].mask >> lane & 1)) return true;
   }
   return false;
 }
 
-// A lane on the common path whose next record is not this place: looks a little further. Null if that does not tell, or
-// if there is none: then `next` is at the end.
+// For a lane on the common path whose next record is at another code address: searches a few records ahead. Null if the
+// result is ambiguous, or if there is no record; `next` is then at the end.
 Record* Recorder::skip_ahead(RecorderPosition& position, const void* pc, Space space) {
   constexpr std::size_t kFurther = 12;
   const std::size_t end = std::min(used_, position.next + kFurther);
   std::uint64_t skipped = 0;
   std::size_t i = position.next;
-  while (i < end && !(records_[i].pc == pc && records_[i].space == space)) skipped |= place(records_[i++].pc);
+  while (i < end && !(records_[i].pc == pc && records_[i].space == space)) skipped |= bit_of(records_[i++].pc);
   if (i == end && end != used_) return nullptr;
   position.skipped |= skipped;
   position.next = static_cast<std::uint32_t>(i);
@@ -62,13 +63,13 @@ Record* Recorder::skip_ahead(RecorderPosition& position, const void* pc, Space s
 Record& Recorder::search(RecorderPosition& position, int lane, const void* pc, std::uint64_t address, unsigned size,
                          Access access, Space space) {
   Record* record = nullptr;
-  if (!position.strayed && (!(position.skipped & place(pc)) || !has_skipped(position, lane, pc))) {
+  if (!position.strayed && (!(position.skipped & bit_of(pc)) || !has_skipped(position, lane, pc))) {
     record = skip_ahead(position, pc, space);
     if (record == nullptr && position.next == used_) record = &append(lane, pc, address, size, access, space);
   }
   if (record == nullptr) {
     if (!any_strayed_) index_records();
-    if (!position.strayed) {  // so far it has executed the records that it is in
+    if (!position.strayed) {  // so far it has executed exactly the records that it is in
       position.strayed = true;
       for (std::uint32_t i = 0; i < position.next; ++i) {
         const Record& r = records_[i];

@@ -1,10 +1,11 @@
-// Groups the accesses of a warp's lanes into instructions. Internal.
+// Groups the accesses of a warp's lanes into warp instructions. Internal.
 //
-// Lanes run one after another, so the accesses of one warp instruction come far apart. Those of two lanes belong
-// together when both are the k-th execution of one place in the code since the warp's last rendezvous. A lane that
-// takes the same path as those before it finds its record at the place after its last one. One that skips a few
-// records, as 31 lanes do where one lane writes a result, finds it a few places further; as long as it does not come to
-// a place that it has skipped before, the count is still right. Any other lane keeps counts of its own.
+// Lanes run one after another, so the accesses of one warp instruction are far apart in time. Accesses of two lanes
+// belong together if both are the k-th execution of one code address since the warp's last rendezvous. A lane on the
+// same path as the lanes before it finds its record next to its previous one. A lane that skips a few records, as 31
+// lanes do where one lane writes a result, finds its record a few entries further. The count stays correct as long as
+// the lane does not reach a code address that it has skipped before. Any other lane keeps its own counts per code
+// address.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +29,10 @@ struct Record {
   const void* pc;
   const Tensor* tensor;         ///< global accesses: the allocation of the first lane
   std::uint32_t mask;           ///< lanes that executed it
-  bool ascending;               ///< lane i asks for origin + i * size
-  bool uniform;                 ///< all lanes ask for the same address
-  std::uint64_t origin, first;  ///< address less lane * size, and address, of the first lane that came
-  std::uint8_t size;            ///< bytes a lane
+  bool ascending;               ///< lane i accesses origin + i * size
+  bool uniform;                 ///< all lanes access the same address
+  std::uint64_t origin, first;  ///< address minus lane * size, and address, of the first lane recorded
+  std::uint8_t size;            ///< bytes per lane
   Access access;
   Space space;
   bool row_major;             ///< matrix accesses
@@ -40,26 +41,26 @@ struct Record {
   std::uint64_t address[32];  ///< by lane
 };
 
-/// How far a lane is in its warp's records.
+/// The position of a lane in its warp's records.
 struct RecorderPosition {
-  std::uint32_t next = 0;     ///< the record that comes next on the common path; for a strayed lane, how many it is in
+  std::uint32_t next = 0;     ///< next record on the common path; for a strayed lane, the number of its records
   std::uint32_t epoch = 0;    ///< the recorder's epoch that `next` belongs to
-  bool strayed = false;       ///< it keeps counts of its own
-  std::uint64_t skipped = 0;  ///< places of the records that it has left out: one bit for each, by a hash
+  bool strayed = false;       ///< it keeps its own counts
+  std::uint64_t skipped = 0;  ///< code addresses of the records that it has skipped: one hashed bit each
 };
 
 class Recorder {
  public:
-  static constexpr std::size_t kMost = 8192;  ///< instructions that a lane may be ahead before its warp's are counted
+  static constexpr std::size_t kMost = 8192;  ///< instructions that a lane may be ahead of the counted records
 
-  /// The record for this access of lane `lane`, its mask and address set.
+  /// The record for this access of lane `lane`, with its mask and address updated.
   __attribute__((always_inline)) Record& add(RecorderPosition& position, int lane, const void* pc,
                                              std::uint64_t address, unsigned size, Access access, Space space) {
     if (position.epoch != epoch_) [[unlikely]]
       position = {0, epoch_, false, 0};
     if (!position.strayed && position.next < used_) [[likely]] {
       Record& record = records_[position.next];
-      if (record.pc == pc && record.space == space && !(position.skipped & place(pc))) [[likely]] {
+      if (record.pc == pc && record.space == space && !(position.skipped & bit_of(pc))) [[likely]] {
         ++position.next;
         enter(record, lane, address);
         return record;
@@ -68,16 +69,16 @@ class Recorder {
     return search(position, lane, pc, address, size, access, space);
   }
 
-  /// What a lane on the common path will probably do next: a hint, perhaps null.
+  /// The record that a lane on the common path will probably need next: a hint, possibly null.
   const Record* expected(const RecorderPosition& position) const {
     return position.epoch == epoch_ && position.next < used_ ? &records_[position.next] : nullptr;
   }
-  /// Whether the lane should wait for the others of its warp, so that records can be counted and forgotten.
+  /// Whether the lane should wait for the other lanes of its warp, so that records can be counted and erased.
   bool far_ahead(const RecorderPosition& position) const { return position.next >= kMost; }
   std::size_t size() const { return used_; }
   const Record* begin() const { return records_.data(); }
   const Record* end() const { return records_.data() + used_; }
-  /// Forgets all records; every lane is on the common path again.
+  /// Erases all records; every lane is on the common path again.
   void clear() {
     used_ = 0;
     ++epoch_;
@@ -87,10 +88,10 @@ class Recorder {
  private:
   struct Chain {
     std::vector<std::uint32_t> records;  ///< by occurrence
-    std::uint32_t counts[32] = {};       ///< executions so far, of lanes that have strayed
+    std::uint32_t counts[32] = {};       ///< executions so far, of strayed lanes
   };
-  /// The bit of `skipped` for a place in the code.
-  static std::uint64_t place(const void* pc) {
+  /// The bit of `skipped` for a code address.
+  static std::uint64_t bit_of(const void* pc) {
     return std::uint64_t(1) << (reinterpret_cast<std::uintptr_t>(pc) * 0x9E3779B97F4A7C15ull >> 58);
   }
   static void enter(Record& record, int lane, std::uint64_t address) {

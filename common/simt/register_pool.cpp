@@ -1,6 +1,6 @@
-// Registers that warps hand over ("Miscellaneous Instructions: setmaxnreg"). At first each warp has its part of a
-// multiprocessor's 65536; a warp that gives some back puts them into a pool, from which others take theirs, or wait
-// until there are enough. How many registers code needs, only nvcc knows: here they are only counted.
+// Registers moved between warps (PTX ISA, "Miscellaneous Instructions: setmaxnreg"). Initially the block's warps share
+// the 65536 registers of an SM. setmaxnreg.dec returns registers to a pool; setmaxnreg.inc takes them from it, or waits
+// until there are enough. Only nvcc knows how many registers code needs: here they are only counted.
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/tracer.hpp"
@@ -14,15 +14,15 @@ void move_registers(Warp& warp) {
 
 namespace {
 
-/// Warps that wait for registers and can have them now.
+/// Wakes waiting warps whose request can be satisfied now.
 void serve(Block& block) {
   RegisterPool& pool = block.asynchrony->registers;
   for (std::uint32_t m = pool.waiting; m != 0; m &= m - 1) {
     const auto w = std::size_t(std::countr_zero(m));
-    const int wanted = (pool.asked[w] - pool.of_warp[w]) * kWarpSize;
+    const int wanted = (pool.requested[w] - pool.of_warp[w]) * kWarpSize;
     if (wanted > pool.free) continue;
     pool.free -= wanted;
-    pool.of_warp[w] = pool.asked[w];
+    pool.of_warp[w] = pool.requested[w];
     pool.waiting &= ~(1u << w);
     for (int i = 0; i < kWarpSize; ++i) {
       Lane& lane = block.warps[w].lanes[i];
@@ -40,26 +40,28 @@ void set_registers(int count, bool increase) {
   const auto w = std::size_t(lane.warp->index);
   RegisterPool& pool = asynchrony(lane).registers;
   pool.call_pc[w] = pc;
-  pool.asked[w] = count;
+  pool.requested[w] = count;
   rendezvous(~0u, Collective::set_registers, pc);
   const int has = pool.of_warp[w];
   const auto misuse = [&](std::string what, std::string advice) {
     refuse(lane, finding_of(lane, Mistake::register_count, pc, "calls setmaxnreg", std::move(what), std::move(advice)));
   };
   if (count < 24 || count > 256 || count % 8 != 0) {
-    misuse(words(count, " registers a thread; allowed are 24 to 256, in steps of 8"), "pass such a number");
+    misuse(words(count, " registers per thread; allowed are 24 to 256, in steps of 8"), "pass an allowed count");
   }
-  if (pool.waiting >> w & 1) {  // another lane of the warp has seen that there are too few
+  if (pool.waiting >> w & 1) {  // another lane of the warp has found too few free registers
     sleep(Sleep::registers, int(w), count);
     return;
   }
   if (has == count) return;
   if (increase != (count > has)) {
-    misuse(words(increase ? "setmaxnreg.inc to " : "setmaxnreg.dec to ", count, " registers, and the warp has ", has,
-                 " a thread"),
-           increase ? "ask for more than the warp has: at first 65536 / threads of the block, rounded down to 8"
-                    : "give back down to fewer than the warp has: at first 65536 / threads of the block, rounded down "
-                      "to 8");
+    misuse(
+        words(increase ? "setmaxnreg.inc to " : "setmaxnreg.dec to ", count, " registers per thread, but the warp has ",
+              has),
+        increase
+            ? "request more than the warp has: initially 65536 / threads of the block, rounded down to a multiple of 8"
+            : "request fewer than the warp has: initially 65536 / threads of the block, rounded down to a multiple of "
+              "8");
   }
   if (increase && (count - has) * kWarpSize > pool.free) {
     pool.waiting |= 1u << w;

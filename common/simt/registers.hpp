@@ -1,4 +1,4 @@
-// Registers that hold elements of matrices: of which type, and pairs of 16-bit numbers from floats.
+// Registers that hold matrix elements: their element type, and pairs of 16-bit numbers from floats.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ inline constexpr ElementType element_type<__nv_bfloat16> = ElementType::bfloat16
 template <>
 inline constexpr ElementType element_type<__nv_fp8_e4m3> = ElementType::e4m3;
 
-/// Two floats rounded to nearest in one register, `low` in its lower half; what is not set stays so.
+/// Two floats rounded to nearest in one register, `low` in its lower half; the pattern of uninitialised registers is
+/// preserved.
 inline std::uint32_t register_of_pair(float low, float high, ElementType element) {
   const bool halves = element == ElementType::half;
   const std::uint32_t lower = halves ? half_or_unset(low) : bfloat16_or_unset(low);

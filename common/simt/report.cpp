@@ -14,7 +14,7 @@ constexpr const char* names[] = {
     "race: write after write",
     "divergent barrier",
     "divergent warp function",
-    "a lane that does not take part",
+    "inactive lane in a warp function",
     "deadlock",
     "out of bounds, global memory",
     "out of bounds, shared memory",
@@ -22,25 +22,25 @@ constexpr const char* names[] = {
     "access to padding",
     "read of uninitialised shared memory",
     "read of uninitialised global memory",
-    "a store that the simulator does not see",
+    "store not observed by the simulator",
     "misaligned access",
     "access to bytes of a pending cp.async",
-    "fragment used before it was set",
+    "use of an uninitialised fragment",
     "output never written",
     "output written twice",
     "read before the copy is complete",
     "overwritten while it may be read",
-    "another place is read than the one that was waited for",
-    "a phase of a barrier ends too early",
-    "wait for the wrong phase of a barrier",
-    "bytes of a barrier do not add up",
-    "misuse of a barrier in shared memory",
-    "more arrivals in a phase of a barrier than it was made for",
+    "read of another stage than the one waited for",
+    "mbarrier phase completes too early",
+    "wait for the wrong mbarrier phase",
+    "mbarrier transaction bytes do not add up",
+    "misuse of an mbarrier",
+    "too many arrivals in an mbarrier phase",
     "misuse of a named barrier",
-    "registers of a wgmma under way",
+    "registers of a wgmma in flight",
     "wgmma without fence, commit or wait",
     "missing proxy fence",
-    "descriptor that does not fit the memory",
+    "matrix descriptor does not match shared memory",
     "bulk store not waited for",
     "misuse of setmaxnreg",
     "assertion",
@@ -55,7 +55,7 @@ const char* name(Mistake mistake) {
 Mistake mistake_named(std::string_view name) {
   const auto found = std::find(std::begin(names), std::end(names), name);
   if (found != std::end(names)) return static_cast<Mistake>(found - names);
-  throw std::invalid_argument("\"" + std::string(name) + "\" is no kind of mistake");
+  throw std::invalid_argument("unknown kind of report \"" + std::string(name) + "\"");
 }
 
 namespace {
@@ -86,7 +86,7 @@ std::string warps_text(std::uint32_t warps) {
 
 namespace {
 
-std::string place_text(const SourceLine& source) {
+std::string location_text(const SourceLine& source) {
   if (!source.known_as.empty()) return source.known_as;
   return source.line == 0 ? "an unknown line" : words(source.file, ":", source.line);
 }
@@ -95,7 +95,7 @@ std::string side_text(const Side& side) {
   std::string text = "  ";
   text += side.action;
   text += " at ";
-  text += place_text(side.source);
+  text += location_text(side.source);
   if (side.warp >= 0) text += words(", warp ", side.warp);
   if (side.lanes != 0) text += ", " + lanes_text(side.lanes);
   return text + "\n";

@@ -1,5 +1,5 @@
-// What the simulator has to say about a kernel: one Report for each mistake, with both sides of it in the source, and a
-// sentence on what to do. Data alone, which whoever passes it on keeps whole; kernels never see this.
+// The reports of the simulator about a kernel: one Report per error, with both accesses in the source and a sentence of
+// advice. Plain data; kernels never include this.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace simt {
 
-/// A text from its parts, numbers among them.
+/// Concatenates its arguments, converting numbers to text.
 template <class... Parts>
 std::string words(const Parts&... parts) {
   std::string text;
@@ -28,62 +28,62 @@ std::string words(const Parts&... parts) {
   return text;
 }
 
-/// The kinds of mistakes.
+/// The kinds of errors.
 enum class Mistake {
   read_after_write,      ///< a race: the read does not wait for the write
   write_after_read,      ///< a race: the write does not wait for the read
   write_after_write,     ///< a race: two threads write, nothing says which comes last
   divergent_barrier,     ///< threads of one block wait at different __syncthreads
-  divergent_collective,  ///< lanes of one mask execute different warp functions, or one that is not in the mask
-  inactive_lane,         ///< a shuffle reads from, or an mma needs, a lane that does not take part
-  deadlock,              ///< no thread can go on
+  divergent_collective,  ///< lanes of one mask execute different warp functions, or the caller is not in its mask
+  inactive_lane,         ///< a shuffle reads from, or an mma needs, a lane that does not participate
+  deadlock,              ///< no thread can continue
   outside_global,        ///< an access outside every allocation
-  outside_shared,        ///< an access outside the shared memory that was asked for, or outside its named member
+  outside_shared,        ///< an access outside the launched shared memory, or outside its named member
   outside_array,         ///< an index outside a declared array
   padding,               ///< an access to the padding columns of a member
-  uninitialised_shared,  ///< a read of shared memory that nobody has written
-  uninitialised_global,  ///< a read of global memory that nobody has written
-  unseen_store,          ///< memory that no store was seen to write, and that holds something all the same
+  uninitialised_shared,  ///< a read of shared memory that no thread has written
+  uninitialised_global,  ///< a read of global memory that no kernel or copy has written
+  unseen_store,          ///< memory that no observed store has written but that holds a value
   misaligned,            ///< an address that is not a multiple of what the instruction needs
-  pending_copy,          ///< a touch of bytes that a cp.async is still writing
+  pending_copy,          ///< an access to bytes that a cp.async is still writing
   unset_fragment,        ///< a fragment used before it was loaded or filled
-  never_written,         ///< elements of an output that no thread wrote
+  never_written,         ///< elements of an output that no thread has written
   written_twice,         ///< elements of an output that were written more than once
-  unfinished_copy,       ///< a touch of bytes that TMA has not brought yet, or that were not waited for
-  overwritten_early,     ///< a write to what the tensor cores or TMA may still read, or a copy to what threads
-                         ///< do
-  wrong_stage,           ///< a read of another place of a ring than the one whose copy has come
-  arrival_count,         ///< a phase of a barrier that ends before all who read have arrived
-  wrong_phase,           ///< a wait for another phase of a barrier than the one that was meant
-  barrier_bytes,         ///< bytes that a barrier expects and that never come, or that come unexpected
-  barrier_misuse,        ///< a barrier in shared memory that was not made, made twice, or not made visible
-  surplus_arrival,       ///< an arrival at a barrier whose phase has all of them already
-  named_barrier,         ///< a numbered barrier with the wrong number or count
-  pending_registers,     ///< registers of a wgmma that is under way
-  wgmma_order,           ///< a wgmma without its fence, commit or wait
-  missing_proxy_fence,   ///< ordinary writes that the asynchronous proxy may not see
-  descriptor,            ///< a wgmma descriptor that does not fit what lies in shared memory
-  unfinished_store,      ///< a bulk store that was not committed, or not waited for
-  register_count,        ///< setmaxnreg that cannot be
-  assertion,             ///< assert() failed
-  exception,             ///< a C++ exception left the kernel
+  unfinished_copy,       ///< an access to bytes of a TMA load that is incomplete or was not waited for
+  overwritten_early,  ///< a write to bytes that the tensor cores or TMA may still read, or a copy to bytes that threads
+                      ///< may still read
+  wrong_stage,        ///< a read of another stage of a ring buffer than the one waited for
+  arrival_count,      ///< an mbarrier phase that completes before all readers have arrived
+  wrong_phase,        ///< a wait with the parity of another mbarrier phase
+  barrier_bytes,      ///< transaction bytes that are expected but never arrive, or arrive unexpected
+  barrier_misuse,     ///< an mbarrier that was not initialised, initialised twice, or not made visible
+  surplus_arrival,    ///< an arrival at an mbarrier whose phase already has all arrivals
+  named_barrier,      ///< a named barrier with a wrong number or thread count
+  pending_registers,  ///< an access to registers of a wgmma in flight
+  wgmma_order,        ///< a wgmma without its fence, commit or wait
+  missing_proxy_fence,  ///< generic-proxy writes that may not be visible to the asynchronous proxy
+  descriptor,           ///< a matrix descriptor that does not match the contents of shared memory
+  unfinished_store,     ///< a bulk store that was not committed, or not waited for
+  register_count,       ///< an invalid setmaxnreg
+  assertion,            ///< assert() failed
+  exception,            ///< a C++ exception left the kernel
 };
 inline constexpr Mistake kLastMistake = Mistake::exception;
 SIMT_API const char* name(Mistake mistake);
-/// std::invalid_argument for another text.
+/// Throws std::invalid_argument for an unknown name.
 SIMT_API Mistake mistake_named(std::string_view name);
 
-/// A place in the source.
+/// A source location.
 struct SourceLine {
-  std::string file;  ///< as the compiler was given it; empty: unknown
+  std::string file;  ///< as passed to the compiler; empty: unknown
   int line = 0;
   std::string function;
-  std::string known_as = {};  ///< what stands in texts in place of file and line; empty: they do
+  std::string known_as = {};  ///< replaces file and line in texts unless empty
 };
 
-/// One side of a mistake: who did what, and where.
+/// One side of an error: the action and its location.
 struct Side {
-  std::string action;  ///< "reads", "writes", …; empty: there is no such side
+  std::string action;  ///< "reads", "writes", …; empty: this side does not exist
   SourceLine source;
   int warp = -1;            ///< in its block; -1: none
   std::uint32_t lanes = 0;  ///< mask

@@ -1,4 +1,4 @@
-// Fibers, warps, blocks: who runs next, who waits for whom.
+// Fibers, warps, blocks: which lane runs next, and which lanes wait.
 #include "common/simt/scheduler.hpp"
 #include "common/simt/address.hpp"
 #include "common/simt/asynchrony.hpp"
@@ -10,7 +10,7 @@
 
 namespace simt {
 
-// Said here too: g++ forgets the declarations' model.
+// Repeated here, because g++ drops the TLS model of the declarations.
 constinit thread_local Lane* running __attribute__((tls_model("initial-exec"))) = nullptr;
 constinit thread_local Lane* observed __attribute__((tls_model("initial-exec"))) = nullptr;
 
@@ -26,12 +26,12 @@ void note_interval(Block& block) {
     block.intervals.push_back({block.counters, block.global->tensors_so_far()});
 }
 
-/// The last thread has come to the block barrier, or ended while the others wait there.
+/// The last thread has arrived at the block barrier, or has ended while the others wait there.
 void complete_block_barrier(Block& block) {
   block.barrier_result_count = block.arrived;
   block.barrier_result_true = block.barrier_true;
   block.arrived = block.barrier_true = 0;
-  block.looking.count = 0;
+  block.polling.count = 0;
   ++block.counters.block_barriers;
   for (int w = 0; block.tracer != nullptr && w < block.warp_count; ++w) block.tracer->end_wait(block.warps[w]);
   for (int w = 0; w < block.warp_count; ++w) flush(block.warps[w]);
@@ -52,7 +52,7 @@ void complete_block_barrier(Block& block) {
     block.asynchrony->join_block();
 }
 
-/// A lane has gone: those that wait for it may be able to go on.
+/// A lane has ended: lanes that wait for it may now continue.
 void complete_without(Lane& lane) {
   Warp& warp = *lane.warp;
   for (int g = 0; g < warp.groups_used; ++g) {
@@ -61,7 +61,7 @@ void complete_without(Lane& lane) {
     warp.groups[g] = warp.groups[--warp.groups_used];
     complete(warp, group);
     warp.ready |= group.arrived;
-    g = -1;  // from the beginning: the groups have moved
+    g = -1;  // restart: the groups have moved
   }
   Block& block = *lane.block;
   if (block.arrived > 0 && block.arrived == block.alive) complete_block_barrier(block);
@@ -81,7 +81,7 @@ void finish_lane() {
   wait_for_turn();
 }
 
-/// What a fiber does: one thread of one block after the other.
+/// The main loop of a fiber: runs one thread of one block after another.
 void fiber_main() {
   for (;;) {
     LaunchState& launch = *running->block->launch;
@@ -100,7 +100,7 @@ bool same_file(const Where& a, const Where& b) {
   return a.file == b.file || std::strcmp(a.file, b.file) == 0;
 }
 
-/// Nobody can run and nobody has ended: says who waits where, and gives the block up.
+/// No thread can run, and some have not ended: reports the deadlock and abandons the block.
 void give_up(Block& block) {
   if (block.damaged || block.asynchrony == nullptr || !block.asynchrony->report_missing_bytes()) report_deadlock(block);
   for (int w = 0; w < block.warp_count; ++w) {
@@ -109,10 +109,10 @@ void give_up(Block& block) {
     warp.alive = warp.ready = warp.at_barrier = warp.paused = 0;
     warp.groups_used = 0;
   }
-  // The fibers stay where they are: started afresh for the next block.
+  // The fibers are left suspended and restarted for the next block.
   for (Lane& lane : block.lanes) lane.abandoned = true;
   block.alive = block.arrived = 0;
-  block.damaged |= block.asynchrony != nullptr;  // what was left under way follows from this
+  block.damaged |= block.asynchrony != nullptr;  // operations left in flight follow from this
 }
 
 }  // namespace
@@ -155,7 +155,7 @@ void run_block(Block& block, std::uint64_t number) {
   block.alive = block.threads;
   block.arrived = block.barrier_true = 0;
   block.damaged = false;
-  block.looking = {};
+  block.polling = {};
   block.random = (block.launch->options.seed + number) * 0x9E3779B97F4A7C15ull | 1;
   ++block.clock;
   block.block_began = block.interval_began = block.clock;
@@ -175,7 +175,7 @@ void run_block(Block& block, std::uint64_t number) {
     lane.step = 0;
     lane.copies.clear();
     lane.sleep = Sleep::none;
-    if (lane.watches_registers) [[unlikely]]  // it was given up
+    if (lane.watches_registers) [[unlikely]]  // the lane was abandoned
       block.asynchrony_kept->pending.clear(lane);
     if (lane.abandoned || !lane.fiber.prepared()) {
       lane.abandoned = false;
@@ -203,7 +203,7 @@ void run_block(Block& block, std::uint64_t number) {
   }
   if (block.asynchrony != nullptr) {
     block.asynchrony->end_block();
-    for (int w = 0; w < block.warp_count; ++w) block.warps[w].ready = 0;  // whom the last copies have woken
+    for (int w = 0; w < block.warp_count; ++w) block.warps[w].ready = 0;  // lanes woken by the last copies
   }
   block.runnable = 0;
   note_interval(block);
@@ -232,7 +232,7 @@ void pause_for_counting() {
 }
 
 void end_lane() {
-  running->abandoned = true;  // nobody will continue this stack; the next block begins it afresh
+  running->abandoned = true;  // this stack is never continued; the next block restarts it
   finish_lane();
   __builtin_unreachable();
 }

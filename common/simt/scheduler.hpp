@@ -1,6 +1,6 @@
-// Running one block: who runs next, who waits for whom. Internal.
+// Runs one block: selects the next lane and manages waiting lanes. Internal.
 //
-// The functions on the way to a switch are inline: see Fiber::switch_to.
+// The functions on the path to a switch are inline: see Fiber::switch_to.
 #pragma once
 
 #include "common/simt/detect.hpp"
@@ -9,29 +9,30 @@
 
 namespace simt {
 
-/// Lays out lanes and warps for blocks of this size.
+/// Sets up lanes and warps for blocks of this size.
 void prepare_block(Block& block, dim3 grid, dim3 size, Stacks& stacks);
-/// Runs block number `number` of the grid to its end; reports what its threads do wrong.
+/// Runs block number `number` of the grid to its end, and reports the errors of its threads.
 void run_block(Block& block, std::uint64_t number);
 /// Suspends the running lane until its warp's records have been counted.
 void pause_for_counting();
 
-/// Counts the warp's records and forgets them (counting.cpp).
+/// Counts the warp's records and erases them (counting.cpp).
 void flush(Warp& warp);
 /// Carries out a collective whose lanes have all arrived (collectives.cpp).
 void complete(Warp& warp, const Group& group);
-/// Multiplies the fragments that all lanes have put down in warp.operands (wmma.cpp).
+/// Multiplies the fragments of all lanes in warp.operands (wmma.cpp).
 void multiply_fragments(Warp& warp);
-/// Carries out the ldmatrix, stmatrix or mma that all lanes have put down in warp.instruction (instructions.cpp).
+/// Carries out the ldmatrix, stmatrix or mma whose operands all lanes have stored in warp.instruction
+/// (instructions.cpp).
 void execute_instruction(Warp& warp, Collective operation);
-/// Counts one ldmatrix or stmatrix at `pc` with rows of 16 bytes at these addresses, eight a matrix (counting.cpp).
+/// Counts one ldmatrix or stmatrix at `pc` with 16-byte rows at these addresses, eight per matrix (counting.cpp).
 void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, bool stores, const void* pc);
 
-/// A random number below n, of the block's own sequence.
+/// A random number below n, from the block's own sequence.
 unsigned random_below(Block& block, unsigned n);
-/// pick() for any order but the natural one.
+/// pick() for any order except the natural one.
 int pick_in_order(Block& block, std::uint32_t mask);
-/// The bit of `mask` (not empty) that has its turn.
+/// The bit of `mask` (not empty) that runs next.
 inline int pick(Block& block, std::uint32_t mask) {
   if (block.launch->options.order == Order::natural) [[likely]]
     return std::countr_zero(mask);
@@ -42,7 +43,7 @@ inline int pick(Block& block, std::uint32_t mask) {
 __attribute__((always_inline)) inline void wait_for_turn() {
   Lane& lane = *running;
   Warp& warp = *lane.warp;
-  if (warp.ready == 0 && warp.paused != 0) [[unlikely]] {  // all of the warp has waited for its records to be counted
+  if (warp.ready == 0 && warp.paused != 0) [[unlikely]] {  // the whole warp waits for its records to be counted
     flush(warp);
     warp.ready = warp.paused;
     warp.paused = 0;
@@ -60,10 +61,10 @@ __attribute__((always_inline)) inline void wait_for_turn() {
   Fiber::switch_to(lane.fiber, lane.block->scheduler);
 }
 
-/// The group of this mask, begun if there is none. Reports what does not fit together.
+/// The group of this mask, created if there is none. Reports inconsistencies.
 Group& find_group(Lane& lane, std::uint32_t& mask, Collective operation, const void* pc);
 
-/// Waits with every other lane of `mask`; the last one carries out the operation for all.
+/// Waits for every other lane of `mask`; the last lane to arrive carries out the operation for all.
 __attribute__((always_inline)) inline void rendezvous(std::uint32_t mask, Collective operation, const void* pc) {
   Lane& lane = *running;
   Warp& warp = *lane.warp;

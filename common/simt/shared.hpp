@@ -9,9 +9,10 @@
 //     SHARED_LAYOUT(Smem, (Q, d), (K, d), (S, Bc), m);
 //   };
 //
-// SHARED_LAYOUT tells the simulator what lies where; for nvcc it is nothing. `(Q, d)` says that d columns of Q are in
-// use and the rest of a row is padding, which nobody may touch; `(Q, d, d + 8)` says the same of a flat array with rows
-// of d + 8. A plain name says nothing about columns. Members of a union may overlap.
+// SHARED_LAYOUT describes the struct's members to the simulator; for nvcc it is empty. `(Q, d)` declares that the first
+// d columns of Q are used and the rest of each row is padding that no thread may access. `(Q, d, d + 8)` declares the
+// same for a flat array with rows of d + 8. A plain name declares nothing about columns. Members of a union may
+// overlap.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +79,7 @@ T& shared_struct() {
 #define SIMT_SECOND(...) SIMT_SECOND_NOW(__VA_ARGS__)
 #define SIMT_SECOND_NOW(a, b, ...) b
 
-// The macro `f` of each argument, up to 256 of them: every SIMT_EXPAND lets the preprocessor go over the text again.
+// Applies the macro `f` to each argument, up to 256: every SIMT_EXPAND makes the preprocessor rescan the text.
 #define SIMT_PARENTHESES ()
 #define SIMT_EXPAND(...) SIMT_EXPAND_3(SIMT_EXPAND_3(SIMT_EXPAND_3(SIMT_EXPAND_3(__VA_ARGS__))))
 #define SIMT_EXPAND_3(...) SIMT_EXPAND_2(SIMT_EXPAND_2(SIMT_EXPAND_2(SIMT_EXPAND_2(__VA_ARGS__))))

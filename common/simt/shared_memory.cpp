@@ -53,7 +53,7 @@ void Shadowed::clear() {
 void Shadowed::begin_ordering() {
   if (readers_ != nullptr) return;
   const std::size_t cells = cell_count();
-  ordering_ = cells * (32 * sizeof(Reader) + sizeof(Origin) / 4);  // an origin for eight cells, and room
+  ordering_ = cells * (32 * sizeof(Reader) + sizeof(Origin) / 4);  // one origin per eight cells, and room
   readers_ = static_cast<Reader*>(map_zeroed(ordering_));
   origins_ = reinterpret_cast<Origin*>(readers_ + cells * 32);
 }
@@ -105,9 +105,10 @@ std::uint32_t shared_offset(const void* pointer) {
 
 void SharedMemory::use_layout(Lane& lane, std::size_t size, const SharedLayout* layout, const void* pc) {
   if (size > dynamic_bytes_) {
-    Finding finding = finding_of(lane, Mistake::outside_shared, pc, "asks for dynamic shared memory",
-                                 words("the struct has ", size, " bytes, the launch gave the block ", dynamic_bytes_),
-                                 "launch with sizeof the struct as the number of bytes of dynamic shared memory");
+    Finding finding =
+        finding_of(lane, Mistake::outside_shared, pc, "requests dynamic shared memory",
+                   words("the struct has ", size, " bytes, but the launch gave the block ", dynamic_bytes_),
+                   "launch with at least the size of the struct as dynamic shared memory");
     finding.variable.name = layout != nullptr ? layout->name : "dynamic shared memory";
     refuse(lane, std::move(finding));
   }
@@ -121,7 +122,7 @@ void SharedMemory::use_layout(Lane& lane, std::size_t size, const SharedLayout* 
       const bool used = m.columns == 0 || column < m.used_columns;
       std::uint8_t& entry = map_[offset / 2];
       const std::uint8_t mine = used ? static_cast<std::uint8_t>(i + 1) : kPadding;
-      // Members of a union overlap: then the address alone does not say which one is meant.
+      // Members of a union overlap: the address alone does not identify the member.
       if (entry == kOutside || entry == kPadding) {
         entry = mine;
       } else if (used) {
@@ -185,7 +186,7 @@ void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t 
   if (!dynamic_.contains(address)) {
     if (static_variable_holds(address, size)) return;
     refuse(lane, finding_of(lane, Mistake::outside_shared, pc, action_of(access),
-                            words(size, " bytes reach beyond the end of a __shared__ variable"),
+                            words(size, " bytes extend past the end of a __shared__ variable"),
                             "check the index against the array's declared size", variable(address)));
   }
   const std::size_t first = address - dynamic_.low(), last = first + size - 1;
@@ -205,30 +206,30 @@ void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t 
   finding.variable = variable(address);
   if (from == kPadding || to == kPadding) {
     finding.mistake = Mistake::padding;
-    finding.what = words("touches padding: a row of ", m->name, " has ", m->used_columns, " columns in use, and ",
-                         m->columns - m->used_columns, " that only keep rows apart");
-    finding.advice = "check the column's bound";
+    finding.what = words("accesses padding: a row of ", m->name, " has ", m->used_columns, " used columns and ",
+                         m->columns - m->used_columns, " padding columns");
+    finding.advice = "check the bound of the column index";
     note_finding(lane, std::move(finding));
-    return;  // harmless in itself: the thread goes on
+    return;  // harmless in itself: the thread continues
   }
   if (m == nullptr) {
-    finding.what = "touches bytes that belong to no member of " + std::string(layout_->name);
+    finding.what = "accesses bytes outside every member of " + std::string(layout_->name);
   } else {
     const SharedMember* next = member(last);
     const std::uint32_t elements = m->size / m->element_size;
     finding.what = words(
-        "runs over the end of ", m->name, ", which has ",
+        "runs past the end of ", m->name, ", which has ",
         m->columns == 0 ? words(elements, " elements") : words(elements / m->columns, " rows of ", m->used_columns),
         next != nullptr && next != m ? words(", into ", next->name) : std::string());
   }
-  finding.advice = "let the row stay below the number of the member's rows";
+  finding.advice = "keep the row index below the member's number of rows";
   refuse(lane, std::move(finding));
 }
 
 bool SharedMemory::same_member(std::uintptr_t a, std::uintptr_t b) const {
   if (dynamic_.contains(a) && dynamic_.contains(b)) {
     const std::size_t from = a - dynamic_.low(), to = b - dynamic_.low();
-    // What lies beyond the launched bytes has no member.
+    // Bytes beyond the launched size have no member.
     if (map_.empty() || from >= dynamic_bytes_ || to >= dynamic_bytes_) return true;
     if (map_[from / 2] == map_[to / 2] || map_[from / 2] == kAny || map_[to / 2] == kAny) return true;
     const SharedMember *of_a = member(from), *of_b = member(to);
@@ -244,7 +245,7 @@ void SharedMemory::check_same_member(Lane& lane, std::uintptr_t first, std::uint
   if (same_member(first, last)) return;
   Finding finding = finding_of(lane, Mistake::outside_shared, pc, action_of(access));
   finding.variable = variable(first);
-  finding.what = "the matrix begins in " + finding.variable.name + " and ends in " + variable(last).name;
+  finding.what = "the matrix starts in " + finding.variable.name + " and ends in " + variable(last).name;
   finding.advice = "check the pointer and the leading dimension";
   refuse(lane, std::move(finding));
 }
@@ -253,14 +254,15 @@ void SharedMemory::check_same_member(Lane& lane, std::uintptr_t first, std::uint
 
 namespace {
 
-/// Whether what a lane of the same warp did at `stamp` is ordered before what `lane` does now.
+/// Whether the operation of a lane of the same warp at `stamp` is ordered before the next operation of `lane`.
 inline bool ordered_in_warp(const Lane& lane, int other, std::uint32_t stamp) {
   const Warp& warp = *lane.warp;
   if (stamp < warp.epoch) return true;
   return warp.partial_barriers && stamp < warp.heard[lane.index][other];
 }
 
-/// Those of `others` (lanes of the same warp) whose reads at `stamp` are not ordered before what `lane` does now.
+/// The lanes among `others` (of the same warp) whose reads at `stamp` are not ordered before the next operation of
+/// `lane`.
 inline std::uint32_t unordered_lanes(const Lane& lane, std::uint32_t others, std::uint32_t stamp) {
   if (stamp < lane.warp->epoch) return 0;
   if (!lane.warp->partial_barriers) return others;
@@ -274,8 +276,8 @@ inline std::uint32_t unordered_lanes(const Lane& lane, std::uint32_t others, std
 
 }  // namespace
 
-// The two loops keep what they need of lane, warp and block in registers, and leave what is not plainly right to the
-// functions behind them.
+// The two loops keep the needed members of lane, warp and block in registers, and delegate everything except the common
+// case to the functions after them.
 
 void SharedMemory::read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, std::uint32_t lanes,
                               const void* pc, std::uint8_t bytes) {
@@ -295,7 +297,7 @@ void SharedMemory::read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t 
     std::uint32_t warps = my_warp, all_lanes = lanes;
     std::uint8_t shared_pc = lanes == lane.bit ? 0 : Cell::kSharedPc;
     if (stamp >= interval) {
-      // The same lanes have just read it: everything stands there already. A write in between would be in this
+      // The same lanes have just read the cell: everything is recorded already. A write in between would be in this
       // interval.
       if (stamp == clock && cell->read_warp == warp_index && (cell->read_lanes & lanes) == lanes && settled &&
           (cell->flags & byte_flags) == byte_flags) {
@@ -303,12 +305,12 @@ void SharedMemory::read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t 
       }
       warps |= cell->read_warps;
       if (cell->read_warp !=
-          warp_index) {  // warps run one after another: the first one's reads are the ones to tell of
+          warp_index) {  // warps run one after another: the reads of the first warp are the ones to report
         cell->read_warps = warps;
         continue;
       }
       if (stamp >= epoch) {
-        // Reads that come before this one come before whatever is ordered after this one, and need not be kept.
+        // Reads that are ordered before this one are ordered before everything after it, and need not be kept.
         const bool keep = !partial || unordered_lanes(lane, cell->read_lanes & ~lane.bit, stamp) != 0;
         if (keep) {
           if (cell->read_lanes & ~lanes) shared_pc |= join_readers(lane, *cell, address, lanes, code);
@@ -327,8 +329,8 @@ void SharedMemory::read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t 
   }
 }
 
-/// A read at `code` of what other lanes of the warp have read, too: remembers where they have. Returns kSharedPc if one
-/// of them has read at the same place.
+/// A read at `code` of a cell that other lanes of the warp have read too: records where they have read. Returns
+/// kSharedPc if one of them has read at the same code address.
 std::uint8_t SharedMemory::join_readers(const Lane& lane, const Cell& cell, std::uintptr_t address, std::uint32_t lanes,
                                         std::uint32_t code) {
   const bool several = (cell.read_lanes & (cell.read_lanes - 1)) != 0, shared = cell.flags & Cell::kSharedPc;
@@ -342,7 +344,7 @@ std::uint8_t SharedMemory::join_readers(const Lane& lane, const Cell& cell, std:
   return 0;
 }
 
-/// A read of what was written in this interval, is being copied, or was never written.
+/// A read of a cell that was written in this interval, is being copied, or was never written.
 void SharedMemory::judge_read(Lane& lane, const Cell& cell, std::uintptr_t address, std::uint32_t lanes, const void* pc,
                               std::uint8_t bytes) {
   const Block& block = *lane.block;
@@ -378,7 +380,7 @@ void SharedMemory::write_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t
   }
 }
 
-/// A write to what was read or written in this interval, or is being copied.
+/// A write to a cell that was read or written in this interval, or is being copied.
 void SharedMemory::judge_write(Lane& lane, const Cell& cell, std::uintptr_t address, const void* pc, std::uint8_t bytes,
                                std::uint8_t flags) {
   const Block& block = *lane.block;
@@ -430,23 +432,23 @@ void SharedMemory::arrive(Lane& lane, std::uintptr_t address, std::size_t size, 
   }
 }
 
-void tell_wrong_stage(Finding& finding, const Variable& meant) {
+void explain_wrong_stage(Finding& finding, const Variable& meant) {
   finding.mistake = Mistake::wrong_stage;
-  finding.what = "this is a place that another copy fills; what " + meant.name + meant.part +
-                 " holds has come, and has not been read";
+  finding.what =
+      "another copy fills this location; the data of " + meant.name + meant.part + " has arrived, but was not read";
   finding.advice =
-      "let the copy, the wait and the reads name the same place: in a ring tile j lies in stage j modulo their number, "
-      "and what belongs to one warp has a barrier of its own";
+      "use the same stage in the copy, the wait and the reads: in a ring buffer tile j is in stage j modulo the number "
+      "of stages; data of a single warp needs an mbarrier of its own";
 }
 
 namespace {
 
-/// Whether something was copied to the cell, has come, and was not read since.
+/// Whether the cell was written by a copy that is complete, and was not read since.
 bool has_come_unread(const Cell& cell, const Block& block) {
   return cell.write_stamp >= block.block_began && !(cell.flags & Cell::kPending) && cell.read_stamp < cell.write_stamp;
 }
 
-/// Of which of its thread's groups the copy is that writes to this address, and which wait would end it.
+/// Describes the group of the copy that writes to this address, and the wait that would complete it.
 void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer, std::uintptr_t address) {
   const int newer = issuer.copies.groups_after(address);
   const std::string count = std::to_string(std::max(newer, 0));
@@ -454,11 +456,11 @@ void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer,
   if (!(issuer.warp->alive & issuer.bit)) {
     finding.what += ", whose thread has ended without waiting for it";
   } else if (newer < 0) {
-    finding.what += ", which no commit has put into a group yet";
+    finding.what += ", which is not committed to a group yet";
   } else {
     finding.what += newer == 0 ? " of its thread's newest group" : " of a group with " + count + " newer after it";
   }
-  const std::string wait = "wait until no more than " + count + " groups are under way (__pipeline_wait_prior(" +
+  const std::string wait = "wait until no more than " + count + " groups are in flight (__pipeline_wait_prior(" +
                            count + "), cp_async_wait_group<" + count + ">)";
   finding.advice = (newer < 0 ? "commit the copy, then " : "") + wait;
   if (newer > 0) finding.advice += " here: one less for each commit between the wait and here";
@@ -466,10 +468,10 @@ void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer,
     const char* const barrier = toucher.warp == issuer.warp ? "__syncwarp()" : "__syncthreads()";
     finding.advice += std::string(", in the thread that copies, and put a ") + barrier + " after it";
   } else if (newer <= 0) {
-    finding.advice += " before touching them";
+    finding.advice += " before accessing them";
   }
   if (newer <= 0)
-    finding.advice += "; or, if it brings what is read later, start it behind the last read of this place";
+    finding.advice += "; or, if it loads data for a later read, issue it after the last read of this location";
 }
 
 }  // namespace
@@ -477,17 +479,17 @@ void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer,
 void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,
                                std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc) {
   const std::uint32_t other_code = other_writes ? cell.write_pc : cell.read_pc;
-  // Two lanes that one cp.async has copy to one place: no wait is missing, the place is wrong.
+  // Two lanes that write one location by the same cp.async: no wait is missing, the address is wrong.
   const bool one_copy = i_write && other_code == code_of(pc) && cell.write_thread != lane.linear &&
                         cell.write_step == lane.step && cell.write_stamp >= lane.block->interval_began;
   const bool pending = other_writes && (cell.flags & Cell::kPending) && !one_copy;
   if (pending && lane.block->damaged) {
     const Lane& issuer = lane.block->lanes[cell.write_thread];
-    if (!(issuer.warp->alive & issuer.bit)) return;  // a mistake has ended it before its wait
+    if (!(issuer.warp->alive & issuer.bit)) return;  // an error has ended it before its wait
   }
   const int other_step = other_writes ? cell.write_step : cell.read_step;
-  // Lanes run one after another here: which of the two accesses comes first in the kernel is told by how many shared
-  // accesses each thread had made since the last barrier.
+  // Lanes run one after another here. The number of shared accesses of each thread since the last barrier decides which
+  // of the two accesses comes first in the kernel.
   const bool i_am_later = pending || lane.step > other_step || (lane.step == other_step && !i_write);
   Mistake mistake = Mistake::write_after_write;
   if (pending) {
@@ -507,7 +509,8 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
   }
   finding.variable = variable(address);
   if (!i_write && other_writes) {
-    // And a barrier has shown it to the reader: without one, every stage is read too early, the right one too.
+    // And a barrier has ordered it before the reader: without one, every stage is read too early, including the right
+    // one.
     const Block& block = *lane.block;
     const int writer = cell.write_thread % kWarpSize;
     const bool one_warp = cell.write_thread / kWarpSize == lane.warp->index;
@@ -517,14 +520,14 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
               (one_warp && ordered_in_warp(lane, writer, other.write_stamp)));
     };
     if (const std::uintptr_t place = in_another_stage(address, is)) {
-      tell_wrong_stage(finding, variable(place));
+      explain_wrong_stage(finding, variable(place));
       return note_finding(lane, std::move(finding));
     }
   } else if (pending) {
     touched_too_early_.insert(ring_at(address));
   }
   const bool one_warp = other_warp == lane.warp->index;
-  // Where warps have parts of their own, they may meet at other barriers than the block's.
+  // Where warps have different tasks, they may synchronise at other barriers than the block's.
   const std::string barrier = one_warp ? "__syncwarp()" : ordering_ ? "barrier" : "__syncthreads()";
   switch (mistake) {
     case Mistake::pending_copy:
@@ -539,21 +542,22 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
       finding.advice = "put a " + barrier + " between the last read and the write that overwrites it";
       break;
     default:
-      finding.what = "two threads write the same place, and nothing says whose value stays";
-      finding.advice = "let one thread write each element: look at the index, and at which warp does what; or put a " +
+      finding.what = "two threads write the same location, and nothing orders the two writes";
+      finding.advice = "let one thread write each element: check the index, and the work of each warp; or put a " +
                        barrier + " between the writes";
       break;
   }
   if (one_warp && mistake != Mistake::pending_copy) {
-    finding.advice += " (lanes of one warp do not run in step by themselves)";
+    finding.advice += " (the lanes of a warp do not run in lockstep)";
   }
-  if (ordering_ && mistake == Mistake::read_after_write) tell_arrivals_of_lanes(finding, lane, other_warp, other_lanes);
+  if (ordering_ && mistake == Mistake::read_after_write)
+    explain_arrivals_of_lanes(finding, lane, other_warp, other_lanes);
   note_finding(lane, std::move(finding));
 }
 
-// --- Reads of what nobody has written --------------------------------------------------------------------------------
-// A read that finds nothing may be a race instead: the lane that writes may simply not have run yet. So it is judged
-// when everybody has come to the next barrier.
+// --- Reads of uninitialised memory -----------------------------------------------------------------------------------
+// A read that finds no write may be a race instead: the writing lane may not have run yet. It is therefore judged when
+// all threads have arrived at the next barrier.
 
 void SharedMemory::pass_warp_barrier(Warp& warp) {
   std::erase_if(suspects_, [&](Suspect& suspect) {
@@ -574,20 +578,20 @@ void SharedMemory::end_interval(Block& block) {
     if (race || block.damaged) continue;
     const Lane& lane = block.lanes[suspect.thread];
     const Mistake mistake = suspect.holds_something ? Mistake::unseen_store : Mistake::uninitialised_shared;
-    Finding finding = finding_of(
-        lane, mistake, suspect.pc, "reads",
-        suspect.holds_something ? kUnseenStore : "no thread of the block has written it",
-        suspect.holds_something
-            ? kUnseenStoreAdvice
-            : "read what is written, and write what is read: check the place, the loop that fills it, and its tail",
-        variable(suspect.address));
+    Finding finding =
+        finding_of(lane, mistake, suspect.pc, "reads",
+                   suspect.holds_something ? kUnseenStore : "no thread of the block has written it",
+                   suspect.holds_something ? kUnseenStoreAdvice
+                                           : "check the index of the read, the loop that fills the array, and its tail",
+                   variable(suspect.address));
     const auto is = [&](const Cell& other) {
       const bool is_bulk_copy = other.write_thread >= kFirstBarrierAgent;
       return has_come_unread(other, block) &&
              (is_bulk_copy ? block.asynchrony->passed(lane, int(other.write_thread - kFirstBarrierAgent)).phase >= 0
                            : other.write_thread / kWarpSize == suspect.thread / kWarpSize);
     };
-    if (const std::uintptr_t place = in_another_stage(suspect.address, is)) tell_wrong_stage(finding, variable(place));
+    if (const std::uintptr_t place = in_another_stage(suspect.address, is))
+      explain_wrong_stage(finding, variable(place));
     note_finding(lane, std::move(finding));
   }
   suspects_.clear();

@@ -1,5 +1,5 @@
-// What CUDA's two 16-bit floating-point types have in common: arithmetic and comparison, one rounding an operation, as
-// the GPU's instructions do. Used by half.hpp and bfloat16.hpp.
+// The common part of CUDA's two 16-bit floating-point types: arithmetic and comparison with one rounding per operation,
+// as the GPU's instructions. Used by half.hpp and bfloat16.hpp.
 #pragma once
 
 // NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):
@@ -14,8 +14,8 @@
 
 namespace simt {
 
-/// A float whose last bit is 1 if `value` was not exactly a float ("rounding to odd"). Rounding it once more, to 22
-/// bits or fewer, gives what rounding `value` itself would give.
+/// The float next to `value` whose last bit is 1 if `value` was not exactly a float ("rounding to odd"). Rounding it
+/// again, to 22 bits or fewer, gives the same as rounding `value` itself.
 inline float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
@@ -24,8 +24,8 @@ inline float round_to_odd(double value) {
   return std::bit_cast<float>(bits | 1u);
 }
 
-/// a * b + c for numbers of at most 11 bits, as a float that is rounded to odd: the product is exact in double; what
-/// the sum loses is put into its last bit.
+/// a * b + c for numbers of at most 11 bits, as a float rounded to odd. The multiplication is exact in double; the
+/// rounding error of the sum is merged into its last bit.
 inline float fused_multiply_add(float a, float b, float c) {
   const double product = static_cast<double>(a) * b, sum = product + c;
   if (!std::isfinite(sum)) return static_cast<float>(sum);
@@ -38,10 +38,10 @@ inline float fused_multiply_add(float a, float b, float c) {
 
 }  // namespace simt
 
-// Of type T and its pair T2, where T converts to float explicitly through simt_widen and from float through
+// For a type T and its pair type T2. T converts to float explicitly through simt_widen and from float through
 // simt_narrow.
 
-/// A function of two numbers, and the same for both numbers of a pair.
+/// A function of two numbers, and the same function for both numbers of a pair.
 #define SIMT_SIXTEEN_BIT_FUNCTION(T, T2, name, name2, result) \
   inline T name(T a, T b) {                                   \
     return result;                                            \
@@ -49,8 +49,8 @@ inline float fused_multiply_add(float a, float b, float c) {
   inline T2 name2(T2 a, T2 b) {                               \
     return T2(name(a.x, b.x), name(a.y, b.y));                \
   }
-/// And with its operator. Sums, products and quotients of 11-bit numbers may be rounded to float first: 24 bits are
-/// enough for the second rounding to be harmless.
+/// The same with an operator. The results for 11-bit numbers may be rounded to float first: with 24 bits the second
+/// rounding does no harm.
 #define SIMT_SIXTEEN_BIT_OPERATION(T, T2, name, name2, symbol)                                        \
   SIMT_SIXTEEN_BIT_FUNCTION(T, T2, name, name2, T::simt_narrow(a.simt_widen() symbol b.simt_widen())) \
   inline T operator symbol(T a, T b) {                                                                \
@@ -65,7 +65,7 @@ inline float fused_multiply_add(float a, float b, float c) {
   inline T2& operator symbol##=(T2& a, const T2& b) {                                                 \
     return a = name2(a, b);                                                                           \
   }
-/// The greater or the smaller: the number if the other is NaN; +0 lies above -0.
+/// The greater or the smaller number; the other one if one is NaN; +0 is greater than -0.
 #define SIMT_SIXTEEN_BIT_CHOICE(T, T2, name, name2, symbol, negative)                                       \
   SIMT_SIXTEEN_BIT_FUNCTION(T, T2, name, name2,                                                             \
                             __hisnan(a) ? (__hisnan(b) ? T::simt_code(0x7fff) : b)                          \
@@ -80,7 +80,7 @@ inline float fused_multiply_add(float a, float b, float c) {
   inline bool operator symbol(T a, T b) {            \
     return name(a, b);                               \
   }
-/// The bits of a number's code, changed; and the same for a pair.
+/// Modifies the bits of a number's code, and the same for a pair.
 #define SIMT_SIXTEEN_BIT_SIGN(T, T2, name, name2, change)                  \
   inline T name(T a) {                                                     \
     return T::simt_code(static_cast<std::uint16_t>(a.simt_code() change)); \
@@ -132,7 +132,8 @@ inline float fused_multiply_add(float a, float b, float c) {
     return a;                                                                                        \
   }
 
-/// From and to float, from and to pairs, by CUDA's names, in which `word` stands for the type. `infinity`: its code.
+/// Conversions from and to float, and from and to pairs, by CUDA's names, in which `word` is the type. `infinity`: its
+/// code.
 #define SIMT_SIXTEEN_BIT_CONVERSIONS(T, T2, word, infinity)                                    \
   inline bool __hisinf(T a) {                                                                  \
     return (a.simt_code() & 0x7fffu) == infinity;                                              \
@@ -219,8 +220,8 @@ inline float fused_multiply_add(float a, float b, float c) {
     return T2(a.y, b.y);                                                                       \
   }
 
-/// The members of T: a code of 16 bits, converting implicitly from and to float as CUDA's types do. Its assignment is
-/// written out, since the compiler instruments no store of a struct that a call has returned: y[i] = f(x).
+/// The members of T: a 16-bit code with implicit conversions from and to float, as in CUDA's types. The assignment is
+/// explicit, because the compiler does not instrument the store of a struct that a call returns: y[i] = f(x).
 #define SIMT_SIXTEEN_BIT_MEMBERS(T, widen, narrow)               \
   std::uint16_t __x;                                             \
   T() = default;                                                 \

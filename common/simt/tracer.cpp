@@ -13,9 +13,9 @@ namespace simt {
 
 namespace {
 
-constexpr std::size_t kMostWaits = 20000, kMostValues = 100000;  // of block 0: a record stays small
+constexpr std::size_t kMostWaits = 20000, kMostValues = 100000;  // of block 0: limits the size of a record
 
-/// Which bank most different words are asked for in, and by which lanes.
+/// Finds the bank with most different words, and the lanes that access it.
 void find_busiest_bank(WorstAccess& access) {
   std::set<std::uint64_t> words[kBanks];
   const auto for_each_word = [&](const auto& take) {
@@ -34,7 +34,7 @@ void find_busiest_bank(WorstAccess& access) {
   access.in_bank.erase(std::unique(access.in_bank.begin(), access.in_bank.end()), access.in_bank.end());
 }
 
-/// Counters are nothing but 64-bit counts.
+/// Counters consists only of 64-bit counts.
 void subtract(Counters& from, const Counters& other) {
   static_assert(std::is_trivially_copyable_v<Counters> && sizeof(Counters) % sizeof(std::uint64_t) == 0);
   auto* to = reinterpret_cast<std::uint64_t*>(&from);
@@ -134,11 +134,11 @@ void Tracer::merge_into(Launch& launch) const {
   for (const PlacedWait& placed : waits_) {
     Wait& wait = launch.waits.emplace_back(placed.wait);
     wait.source = source_line(placed.pc);
-    if (wait.end == 0) wait.end = time_;  // it waits for ever
+    if (wait.end == 0) wait.end = time_;  // it never ends
   }
   for (const Flight& flight : flights_) {
     launch.flights.push_back(flight);
-    if (flight.end == 0) launch.flights.back().end = time_;  // nobody waited for it
+    if (flight.end == 0) launch.flights.back().end = time_;  // it was not waited for
   }
   launch.values.insert(launch.values.end(), values_.begin(), values_.end());
 }

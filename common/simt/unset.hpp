@@ -1,5 +1,5 @@
-// What registers hold before anything is put into them: NaNs that no computation gives, by which use of them is
-// noticed. On a GPU they hold whatever was there before.
+// The pattern of uninitialised registers: NaNs that no computation produces, so that their use is detected. On a GPU
+// such registers hold arbitrary values.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@ namespace simt {
 
 inline constexpr std::uint16_t kUnsetHalf = 0x7d5a, kUnsetBfloat16 = 0x7fa5;
 inline constexpr std::uint32_t kUnsetFloat = 0x7fa5c3d2;
-/// Arithmetic on a NaN sets its "quiet" bit and keeps the rest: a product with what was never set is as unset.
+/// Arithmetic on a NaN sets its "quiet" bit and keeps the rest: a result of an uninitialised operand keeps the pattern.
 inline constexpr std::uint16_t kQuietHalf = 0x0200, kQuietBfloat16 = 0x0040;
 inline constexpr std::uint32_t kQuietFloat = 0x00400000;
 
@@ -19,7 +19,8 @@ inline bool is_unset(float x) {
   return (std::bit_cast<std::uint32_t>(x) | kQuietFloat) == (kUnsetFloat | kQuietFloat);
 }
 
-/// To nearest, ties to even, as float_to_half and float_to_bfloat16; what is not set stays so.
+/// Rounds to nearest, ties to even, as float_to_half and float_to_bfloat16 do; the pattern of uninitialised registers
+/// is preserved.
 inline std::uint16_t half_or_unset(float x) {
   return is_unset(x) ? kUnsetHalf : float_to_half(x);
 }

@@ -1,5 +1,5 @@
-// CUDA's built-in vector types. A copy of one is one access of its full size, as on the GPU, so that the simulator
-// counts a 16-byte load as one 16-byte load: hence the copies through one integer or vector of that size.
+// CUDA's built-in vector types. Copying one is a single access of its full size, as on the GPU, so that the simulator
+// counts a 16-byte load as one. For this reason they are copied through one integer or vector of that size.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Whole<16> {
 }  // namespace simt
 
 // NOLINTBEGIN(bugprone-macro-parentheses): macros take types.
-/// The copying members of a struct, each one access. (A macro: members cannot come from a base class without making the
-/// struct's braces take the base first.)
+/// The copy members of a struct, each a single access. (A macro, because with a base class the struct's aggregate
+/// initialisation would take the base first.)
 #define SIMT_COPIED_WHOLE(name)                                              \
   name() = default;                                                          \
   __attribute__((always_inline)) name(const name& other) {                   \
@@ -88,7 +88,7 @@ SIMT_VECTOR_OF_TWO(unsigned long long, ulonglong)
 #undef SIMT_VECTOR_OF_TWO
 // NOLINTEND(bugprone-macro-parentheses)
 
-/// The size of a grid or block; what is not given is 1.
+/// The size of a grid or block; omitted dimensions are 1.
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}

@@ -1,4 +1,4 @@
-// What threads do together: block and warp barriers, shuffles, votes.
+// Synchronisation of threads: block and warp barriers, shuffles, votes.
 #pragma once
 
 // NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):
@@ -37,7 +37,7 @@ __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) {
 
 namespace simt {
 
-/// Values travel as 64 bits.
+/// Values are transferred as 64 bits.
 template <class T>
 __forceinline__ T shuffle(Shuffle kind, unsigned mask, T value, int operand, int width) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 2, 4 or 8 bytes");
@@ -51,7 +51,7 @@ __forceinline__ T shuffle(Shuffle kind, unsigned mask, T value, int operand, int
 
 }  // namespace simt
 
-// The types that CUDA has, and no others: what compiles here has to compile there.
+// Exactly the types that CUDA supports: code that compiles here must compile there.
 #define SIMT_SHUFFLES(T)                                                                             \
   __forceinline__ T __shfl_sync(unsigned mask, T value, int source_lane, int width = warpSize) {     \
     return simt::shuffle(simt::Shuffle::index, mask, value, source_lane, width);                     \
@@ -88,13 +88,12 @@ __forceinline__ int __any_sync(unsigned mask, int predicate) {
 __forceinline__ int __all_sync(unsigned mask, int predicate) {
   return static_cast<int>(simt::warp_vote(simt::Vote::all, mask, predicate != 0));
 }
-/// The lanes that have not ended. (On the GPU: those that happen to run together. Code should not depend on it.)
+/// The lanes that have not ended. (On the GPU: those that currently run together. Code should not depend on it.)
 __forceinline__ unsigned __activemask() {
   return simt::active_mask();
 }
 
-// Memory order: the simulator runs one thread after another, so that every write is seen at once, but for those of
-// TMA.
+// Memory order: the simulator runs one thread after another, so every write is visible at once, except those of TMA.
 inline void __threadfence() {
   simt::thread_fence();
 }

@@ -1,8 +1,8 @@
-// Products of warpgroups ("Asynchronous Warpgroup Level Matrix Instructions: wgmma"): four warps multiply as one, with
-// operands that lie in shared memory, where descriptors say, or A in registers; beside the code that has issued them.
+// wgmma (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: wgmma"): four warps execute an MMA together,
+// asynchronously. The operands are in shared memory, as given by matrix descriptors, or A is in registers.
 //
-// A product is noted when a lane issues it, and takes place at the wait that covers its group, when all 128 lanes have
-// come there (or can come no further). Until then its registers and the rows that the descriptors name are in use.
+// A wgmma is recorded when a lane issues it, and is executed at the wait that covers its group, once all 128 lanes are
+// there (or cannot continue). Until then its registers and the rows that the descriptors name are in use.
 #include "common/simt/wgmma.hpp"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 #include "common/simt/address.hpp"
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/e4m3.hpp"
-#include "common/simt/product.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tensor_math.hpp"
 
 namespace simt {
 
@@ -28,7 +28,7 @@ int member_of(const Lane& lane) {
 Warpgroup& group_of(const Lane& lane) {
   return lane.block->asynchrony->warpgroups[std::size_t(lane.warp->index / 4)];
 }
-/// The number of the first product after this many groups.
+/// The number of the first wgmma after this many groups.
 int end_of(const Warpgroup& group, int groups) {
   return groups == group.first_group ? group.first_product
                                      : group.group_ends[std::size_t(groups - 1 - group.first_group)];
@@ -39,7 +39,7 @@ int k_of(const WgmmaForm& form) {
 
 // --- Execution -------------------------------------------------------------------------------------------------------
 
-/// 16 bytes of shared memory as floats; how many.
+/// Converts 16 bytes of shared memory to floats; returns how many.
 int widen_piece(std::uintptr_t address, ElementType element, float* values) {
   const auto* bytes = at_address<const std::uint8_t>(address);
   if (element == ElementType::e4m3) {
@@ -64,7 +64,7 @@ void gather(const Operand& operand, const SharedMemory& shared, ElementType elem
   });
 }
 
-/// A of registers, as in mma: of each row quad and quad + 8, neighbours in a register.
+/// A from registers, as in mma: rows quad and quad + 8, with adjacent elements in a register.
 void gather_registers(const Product& product, int k, float* a) {
   const int in_register = product.form.element == ElementType::e4m3 ? 4 : 2;
   for (int lane = 0; lane < kGroupLanes; ++lane) {
@@ -83,7 +83,7 @@ void gather_registers(const Product& product, int k, float* a) {
   }
 }
 
-/// Between the lanes' registers and rows.
+/// Converts between the lanes' registers and row-major order.
 template <class Move>
 void for_each_pair(const Product& product, float* rows, Move move) {
   const int n = product.form.n;
@@ -106,9 +106,9 @@ void report_unset(const Block& block, int group, const Product& product, const c
   note_finding(lane, std::move(finding));
 }
 
-/// Whether the registers of A hold what nothing was put into.
+/// Whether the registers of A have the pattern of uninitialised registers.
 bool unset_registers(const Product& product) {
-  if (product.form.element == ElementType::e4m3) return false;  // every code of 8 bits is a number or an ordinary NaN
+  if (product.form.element == ElementType::e4m3) return false;  // every 8-bit code is a number or an ordinary NaN
   for (int lane = 0; lane < kGroupLanes; ++lane) {
     if (any_unset(product.a_registers[lane], 8, product.form.element)) return true;
   }
@@ -119,7 +119,7 @@ void execute(Block& block, int number, int last_group) {
   Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
   const int end = end_of(group, last_group), begin = end_of(group, group.executed);
   std::vector<float> a(std::size_t(kGroupRows) * 32), b, d;
-  const Product* loaded = nullptr;  // whose D is in d
+  const Product* loaded = nullptr;  // the wgmma whose D is in d
   const auto store = [&] {
     if (loaded == nullptr) return;
     for_each_pair(*loaded, d.data(), [](float* registers, const float* place) {
@@ -141,8 +141,8 @@ void execute(Block& block, int number, int last_group) {
           place[1] = registers[1];
         });
         if (any_unset(d.data(), kGroupRows * n, ElementType::float32)) {
-          report_unset(block, number, product, "D, to which the product is added, has registers that were never set",
-                       "fill it with 0 first, or pass accumulate = false for the first product");
+          report_unset(block, number, product, "the accumulator D has registers that were never set",
+                       "fill it with 0 first, or pass accumulate = false to the first wgmma");
           make_nans_ordinary(d.data(), kGroupRows * n);
         }
       }
@@ -169,7 +169,7 @@ void execute(Block& block, int number, int last_group) {
   group.executed = last_group;
 }
 
-/// Groups that all lanes have committed.
+/// The number of groups that all lanes have committed.
 int committed_by_all(const Warpgroup& group) {
   int all = group.first_group;
   while (all - group.first_group < int(group.committers.size()) &&
@@ -179,7 +179,7 @@ int committed_by_all(const Warpgroup& group) {
   return all;
 }
 
-/// Carries out the groups up to `last` and wakes who waits for them.
+/// Executes the groups up to `last` and wakes the lanes that wait for them.
 void execute_and_wake(Block& block, int number, int last) {
   Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
   execute(block, number, last);
@@ -202,7 +202,7 @@ void execute_and_wake(Block& block, int number, int last) {
   refuse(lane, std::move(finding));
 }
 
-/// Whether this product goes on where the lane's last one has left off: the same accumulator, in the same group.
+/// Whether this wgmma continues the lane's previous one: the same accumulator, in the same group.
 bool continues(const Warpgroup& group, int index, int member, const float* d) {
   if (index == 0) return false;
   const int number = group.first_product + index;
@@ -217,8 +217,9 @@ void check_fence(Lane& lane, const Product& product, int member, bool goes_on) {
   if ((!d && !a) || lane.block->damaged) return;
   note_finding(lane,
                finding_of(lane, Mistake::wgmma_order, product.pc, "multiplies",
-                          std::string(d ? "D" : "matrix A") + " was written, or used before, with no wgmma_fence since",
-                          "call wgmma_fence() after the last write to registers of D and A, before the first product"));
+                          std::string(d ? "D" : "matrix A") +
+                              " was written, or used by an earlier wgmma, without a wgmma_fence since",
+                          "call wgmma_fence() after the last write to registers of D and A, before the first wgmma"));
 }
 
 void mark_registers(Lane& lane, const Product& product, int member, bool goes_on, bool begin) {
@@ -230,7 +231,7 @@ void mark_registers(Lane& lane, const Product& product, int member, bool goes_on
   if (product.a_in_registers) mark(product.a_registers[member], 4);
 }
 
-/// The operands in shared memory, for this lane's warp and what it knows.
+/// Checks the operands in shared memory for this lane's warp and its knowledge.
 void check_operands(Lane& lane, Product& product) {
   const int w = lane.warp->index % 4;
   if (product.judged[w] == lane.knows) return;
@@ -249,7 +250,7 @@ void check_operands(Lane& lane, Product& product) {
 
 void count(Block& block, const Product& product) {
   const int k = k_of(product.form);
-  constexpr int kPieceBytes = 32;  // of each row, along k
+  constexpr int kPieceBytes = 32;  // per row, along k
   block.counters.wgmma_operations += 2ull * kGroupRows * product.form.n * unsigned(k);
   block.counters.wgmma_wavefronts +=
       unsigned(((product.a_in_registers ? 0 : kGroupRows) + product.form.n) * kPieceBytes / 128);
@@ -263,7 +264,7 @@ void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a
   Warpgroup& group = group_of(lane);
   const int member = member_of(lane);
   if (lane.linear / kGroupLanes * kGroupLanes + kGroupLanes > block.threads) {
-    refuse_product(lane, Mistake::inactive_lane, pc, "a product needs all 128 threads of a warpgroup",
+    refuse_product(lane, Mistake::inactive_lane, pc, "wgmma needs all 128 threads of a warpgroup",
                    "launch blocks of a multiple of 128 threads");
   }
   const int index = group.lanes[std::size_t(member)].issued++ - group.first_product;
@@ -303,7 +304,7 @@ void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a
 
 // --- Waiting ---------------------------------------------------------------------------------------------------------
 
-/// The groups up to `last` have read shared memory; what is still under way is marked anew.
+/// The groups up to `last` have read shared memory; bytes that are still being read are marked again.
 void end_reads(Lane& lane, Warpgroup& group, int last) {
   if (group.read >= last) return;
   Block& block = *lane.block;
@@ -326,7 +327,7 @@ void end_reads(Lane& lane, Warpgroup& group, int last) {
   group.read_stamp = ++block.clock;
 }
 
-/// Forgets what all lanes have waited for.
+/// Erases the groups that all lanes have waited for.
 void trim(Warpgroup& group) {
   int done = group.executed;
   for (const ProductProgress& lane : group.lanes) done = std::min(done, lane.complete);
@@ -346,7 +347,7 @@ void complete_for(Lane& lane, Warpgroup& group, int last) {
     const int end = end_of(group, last), begin = end_of(group, progress.complete);
     for (int i = begin; i < end; ++i) {
       const Product& product = group.products[std::size_t(i - group.first_product)];
-      // As when it was issued: the first of its group, or with another accumulator than the one before.
+      // As at the issue: the first of its group, or with another accumulator than the previous one.
       const bool starts =
           i == begin || std::binary_search(group.group_ends.begin(), group.group_ends.end(), i) ||
           group.products[std::size_t(i - 1 - group.first_product)].d[member_of(lane)] != product.d[member_of(lane)];
@@ -388,10 +389,10 @@ void end_products(Lane& lane) {
   Finding finding = finding_of(lane, Mistake::wgmma_order, product.pc, "multiplies");
   const bool committed = progress.committed > 0 &&
                          group.group_ends[std::size_t(progress.committed - 1 - group.first_group)] >= progress.issued;
-  finding.what = committed ? "the thread ends before the product was waited for"
-                           : "the thread ends, and no wgmma_commit_group has put the product into a group";
+  finding.what = committed ? "the thread ends without waiting for the wgmma"
+                           : "the thread ends, and no wgmma_commit_group has committed the wgmma";
   finding.advice = committed ? "call wgmma_wait_group<0>() before the result is used"
-                             : "call wgmma_commit_group() after the last product, then wgmma_wait_group";
+                             : "call wgmma_commit_group() after the last wgmma, then wgmma_wait_group";
   note_finding(lane, std::move(finding));
 }
 
@@ -405,7 +406,7 @@ void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool wri
   Warpgroup& group = group_of(lane);
   const int member = member_of(lane);
   const ProductProgress& progress = group.lanes[std::size_t(member)];
-  // The newest product that uses them.
+  // The newest wgmma that uses them.
   int i = progress.issued - 1;
   bool of_d = true;
   for (; i >= group.first_product; --i) {
@@ -422,18 +423,17 @@ void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool wri
                                       group.group_ends.begin() + (progress.committed - group.first_group), i);
     const bool committed = end != group.group_ends.begin() + (progress.committed - group.first_group);
     const int newer = progress.committed - 1 - group.first_group - int(end - group.group_ends.begin());
-    Finding finding =
-        finding_of(lane, Mistake::pending_registers, pc, writes ? "writes" : "reads",
-                   std::string(of_d ? "the product is still being computed" : "the product may still read it"));
+    Finding finding = finding_of(lane, Mistake::pending_registers, pc, writes ? "writes" : "reads",
+                                 std::string(of_d ? "the wgmma is still computing it" : "the wgmma may still read it"));
     finding.variable.name = of_d ? "D" : "A";
     finding.other = {product.pc, "multiplies", lane.warp->index, ~0u};
     finding.what += committed ? words(", in a group with ", newer, " newer after it")
-                              : ", and no wgmma_commit_group has put it into a group";
-    finding.advice = committed ? words("call wgmma_wait_group<", newer, "> between the two")
-                               : "call wgmma_commit_group() after the last product, then wgmma_wait_group<0>";
+                              : ", and no wgmma_commit_group has committed it";
+    finding.advice = committed ? words("call wgmma_wait_group<", newer, "> between the wgmma and this access")
+                               : "call wgmma_commit_group() after the last wgmma, then wgmma_wait_group<0>";
     note_finding(lane, std::move(finding));
   }
-  // One report for each product is enough.
+  // One report per wgmma is enough.
   if (of_d) pending.forget(lane, product.d[member], product.form.n / 2);
   if (!of_d) pending.forget(lane, product.a_registers[member], 4);
 }
@@ -464,11 +464,11 @@ void wgmma_commit() {
     group.committers.push_back(0);
   } else if (group.group_ends[std::size_t(index)] != progress.issued) {
     refuse_product(lane, Mistake::divergent_collective, __builtin_return_address(0),
-                   "the 128 threads of a warpgroup do not put the same products into a group",
-                   "let all of them execute the same wgmma and the same commits");
+                   "the 128 threads of a warpgroup do not commit the same wgmma to a group",
+                   "let all 128 threads execute the same wgmma and the same commits");
   }
   ++group.committers[std::size_t(index)];
-  // Now and then at once: a right program cannot tell.
+  // Randomly at the commit: a correct program gives the same result.
   if (group.committers[std::size_t(index)] == kGroupLanes && lane.block->launch->options.order == Order::shuffled &&
       random_below(*lane.block, 2) == 0) {
     execute_and_wake(*lane.block, lane.warp->index / 4, group.first_group + index + 1);

@@ -1,5 +1,5 @@
-// Where the operands of a wgmma lie in shared memory, as its descriptors say ("Matrix Descriptor", "Strides",
-// "Canonical Layouts"). Internal.
+// The layout of wgmma operands in shared memory, as given by their matrix descriptors (PTX ISA: "Matrix Descriptor",
+// "Strides", "Canonical Layouts"). Internal.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace simt {
 
-/// The fields of a descriptor, in bytes.
+/// The fields of a matrix descriptor, in bytes.
 struct Descriptor {
   std::uint32_t start, leading, stride, base_offset;
   Swizzle swizzle;
@@ -22,15 +22,15 @@ struct Descriptor {
   }
 };
 
-/// Matrix A (64, k), or B as (n, k). Transposed, rows of shared memory run along its first dimension.
+/// Matrix A (64, k), or B as (n, k). Transposed: rows of shared memory run along its first dimension.
 struct Operand {
   Descriptor descriptor;
   int rows;
   bool transposed;
   int lines() const { return transposed ? 16 : rows; }      ///< of shared memory
-  int pieces() const { return transposed ? rows / 8 : 2; }  ///< 16 bytes each, of a line
+  int pieces() const { return transposed ? rows / 8 : 2; }  ///< 16-byte chunks per line
 
-  /// Of a piece, without swizzle: an offset in shared memory.
+  /// The offset of a chunk in shared memory, without swizzle.
   std::uint32_t plain(int line, int piece) const {
     const auto l = static_cast<std::uint32_t>(line), p = static_cast<std::uint32_t>(piece);
     const Descriptor& d = descriptor;
@@ -52,7 +52,7 @@ inline Operand operand_b(const Product& product) {
   return {Descriptor(product.b), product.form.n, product.form.b_transposed};
 }
 
-/// Calls act(line, piece, offset in shared memory) for each 16 bytes of an operand.
+/// Calls act(line, piece, offset in shared memory) for each 16-byte chunk of an operand.
 template <class Act>
 void for_each_piece(const Operand& operand, Act act) {
   for (int line = 0; line < operand.lines(); ++line) {
@@ -60,10 +60,10 @@ void for_each_piece(const Operand& operand, Act act) {
   }
 }
 
-/// Ends the lane if a descriptor cannot be; reports one that does not fit what TMA has brought
+/// Ends the lane if a descriptor is invalid; reports one that does not match the data that TMA has loaded
 /// (descriptors.cpp).
 void check_descriptors(Lane& lane, const Product& product);
-/// Nobody can run: products that all lanes have committed and some wait for. False if there are none.
+/// No thread can run: executes wgmma groups that all lanes have committed and some wait for. False if there are none.
 bool advance_products(Block& block);
 
 }  // namespace simt

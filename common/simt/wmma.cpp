@@ -1,4 +1,4 @@
-// WMMA: fragments, their loads and stores, the product.
+// WMMA: fragments, loads and stores, and mma_sync.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -8,9 +8,9 @@
 #include "common/simt/global_memory.hpp"
 #include "common/simt/half_codes.hpp"
 #include "common/simt/matrix.hpp"
-#include "common/simt/product.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tensor_math.hpp"
 #include "common/simt/tracer.hpp"
 
 namespace simt {
@@ -20,14 +20,14 @@ namespace {
 void report_unset(const Lane& lane, const char* which, const void* pc) {
   note_finding(lane, finding_of(lane, Mistake::unset_fragment, pc, "uses a fragment",
                                 std::string(which) + " has elements that were never loaded, filled or computed",
-                                "fill_fragment it with 0, or load it, first"));
+                                "call fill_fragment with 0, or load the fragment, first"));
 }
 
 const char* use_name(const FragmentType& t) {
   return t.use == FragmentType::a ? "matrix_a" : t.use == FragmentType::b ? "matrix_b" : "the accumulator";
 }
 
-/// Ends the lane if pointer or leading dimension are not what WMMA needs.
+/// Ends the lane if the pointer or the leading dimension violates WMMA's requirements.
 void check_matrix_alignment(Lane& lane, const MatrixInMemory& matrix, bool shared, Access access, const void* pc) {
   const bool bad_pointer = matrix.address % 32 != 0;
   const bool bad_leading = matrix.leading * bytes_of(matrix.type->element) % 16 != 0;
@@ -46,7 +46,7 @@ void check_matrix_alignment(Lane& lane, const MatrixInMemory& matrix, bool share
   refuse(lane, std::move(finding));
 }
 
-/// An accumulator: each lane its own elements.
+/// An accumulator: each lane accesses its own elements.
 Tensor* check_accumulator(Lane& lane, const MatrixInMemory& matrix, bool shared, Access access, const void* pc) {
   Tensor* tensor = nullptr;
   const MachineLayout& layout = layout_of(*matrix.type);
@@ -63,7 +63,7 @@ Tensor* check_accumulator(Lane& lane, const MatrixInMemory& matrix, bool shared,
   return tensor;
 }
 
-/// An operand: its rows are fetched for all lanes together; each lane answers for some 16-byte chunks of them.
+/// An operand: its rows are loaded for all lanes together; each lane checks some of their 16-byte chunks.
 Tensor* check_operand(Lane& lane, const MatrixInMemory& matrix, bool shared, Access access, const void* pc) {
   Tensor* tensor = nullptr;
   const int log_chunks = std::countr_zero(unsigned(matrix.line_bytes() / 16)), chunks = matrix.lines() << log_chunks;
@@ -80,7 +80,7 @@ Tensor* check_operand(Lane& lane, const MatrixInMemory& matrix, bool shared, Acc
   return tensor;
 }
 
-/// Whether this lane has checked the same operand at the same clock; notes that it has.
+/// Whether this lane has checked the same operand at the same clock; records that it has.
 bool checked_before(Lane& lane, const MatrixInMemory& matrix) {
   Warp::CheckedMatrix& entry = lane.warp->checked[matrix.address / 32 % 16];
   const bool same = entry.address == matrix.address && entry.clock == lane.block->clock && entry.type == matrix.type &&
@@ -91,7 +91,7 @@ bool checked_before(Lane& lane, const MatrixInMemory& matrix) {
   return before;
 }
 
-/// Checks one matrix access for the running lane's part, and adds it to the warp's records.
+/// Checks the running lane's part of a matrix access, and adds it to the warp's records.
 void observe_matrix(const MatrixInMemory& matrix, bool writes, const void* pc) {
   Lane* lane = observed;
   if (lane == nullptr) return;
@@ -114,7 +114,7 @@ void observe_matrix(const MatrixInMemory& matrix, bool writes, const void* pc) {
   if (record.type != nullptr && (record.leading != matrix.leading || record.type != matrix.type)) [[unlikely]] {
     Finding finding = finding_of(*lane, Mistake::divergent_collective, pc, action_of(access),
                                  "the lanes of the warp pass different leading dimensions or fragments",
-                                 "all 32 lanes have to pass the same arguments");
+                                 "all 32 lanes must pass the same arguments");
     note_finding(*lane, std::move(finding));
   }
   record.tensor = tensor;
@@ -125,8 +125,8 @@ void observe_matrix(const MatrixInMemory& matrix, bool writes, const void* pc) {
     pause_for_counting();
 }
 
-/// CUDA leaves it open which element of its accumulator a lane has at which index. Where lanes run in a shuffled order,
-/// the seed decides: at index e it has what it has at e ^ turned_by() otherwise. An even number: pairs stay together.
+/// CUDA does not specify the index of an element within a lane's accumulator. With a shuffled order of lanes, the seed
+/// permutes the indices: element e ^ turned_by() is stored at index e. The value is even, so that pairs stay together.
 int turned_by(const Block& block) {
   const Options& options = block.launch->options;
   return options.order == Order::shuffled ? int(options.seed % 4) * 2 : 0;
@@ -170,18 +170,18 @@ void load_operand(T* x, const FragmentType& type, const T* memory, std::size_t l
   }
 }
 
-// --- The product -----------------------------------------------------------------------------------------------------
+// --- mma_sync --------------------------------------------------------------------------------------------------------
 
 constexpr int kMostElements = 32 * 16;  // of a or b: 32x16, 16x32
 constexpr int kMostResults = 256;       // of c
 
-/// The whole operand a or b from the lanes' fragments, row-major, as floats. True if some elements were never set.
+/// The whole operand a or b from the lanes' fragments, row-major, as floats. True if some elements are uninitialised.
 template <class Pointer>
 bool gather(const Warp& warp, const FragmentType& type, Pointer pointer, float* values) {
   const int total = rows_of(type) * columns_of(type);
   alignas(64) std::byte raw[kMostElements * 4];
   const int bytes = type.elements * bytes_of(type.element), lanes = total / type.elements;
-  switch (bytes) {  // constant sizes: no call of memcpy
+  switch (bytes) {  // constant sizes avoid a call of memcpy
     case 32:
       for (std::ptrdiff_t lane = 0; lane < lanes; ++lane)
         std::memcpy(raw + lane * 32, pointer(warp.operands[lane]), 32);
@@ -198,7 +198,7 @@ bool gather(const Warp& warp, const FragmentType& type, Pointer pointer, float* 
   return any_unset(raw, total, type.element);
 }
 
-/// For each element of each lane's accumulator, lane after lane: its index in the matrix, row-major.
+/// For each element of each lane's accumulator, lane after lane: its row-major index in the matrix.
 struct Indices {
   std::uint16_t at[kMostResults];
   explicit Indices(const FragmentType& type) {
@@ -240,7 +240,8 @@ void scatter_accumulator(const Warp& warp, const FragmentType& type, const float
   }
 }
 
-/// Between the lanes' order and rows. Neighbours in a row go together, but for 8x32, which is kept as its transpose.
+/// Converts between the order of the lanes and row-major order. Adjacent elements of a row stay together, except for
+/// 8x32, which is stored as its transpose.
 template <bool kToRows>
 void reorder(const FragmentType& type, int turned, float* lanes, float* rows) {
   const std::uint16_t* at = indices_of(type);
@@ -281,7 +282,7 @@ void multiply_fragments(Warp& warp) {
   count_at(*warp.block, first.pc, [&warp, &counters = warp.block->counters] {
     ++counters.multiply_calls;
     counters.tensor_instructions += 2;  // all shapes here are two HMMA
-    counters.multiplies_beside_copies += copies_under_way(warp);
+    counters.multiplies_beside_copies += copies_in_flight(warp);
   });
 }
 
@@ -298,8 +299,7 @@ void check_matrix_lanes(const Warp& warp, const Record& record) {
                                     : "the lanes of the warp pass different pointers to this WMMA access");
   finding.side.lanes = record.mask;
   finding.advice =
-      "all 32 lanes have to execute it, with the same arguments: pointers may depend on the warp, not on "
-      "the lane";
+      "all 32 lanes must execute it with the same arguments: pointers may depend on the warp, not on the lane";
   note_finding(warp.lanes[first], std::move(finding));
 }
 

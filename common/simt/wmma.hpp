@@ -31,7 +31,7 @@ enum layout_t { mem_row_major, mem_col_major };
 
 namespace simt {
 
-/// What one lane holds of a fragment: T is the element, `count` how many (CUDA's num_elements).
+/// The part of a fragment that one lane holds: T is the element type, `count` is CUDA's num_elements.
 template <class T, ElementType kElement, int kCount>
 struct FragmentElements {
   using Element = T;
@@ -39,7 +39,7 @@ struct FragmentElements {
   static constexpr int count = kCount;
 };
 
-/// The combinations that CUDA has; anything else does not compile, as with nvcc.
+/// The combinations that CUDA supports; others do not compile, as with nvcc.
 template <class Use, int m, int n, int k, class T>
 struct FragmentOf;
 
@@ -90,7 +90,7 @@ struct fragment {
 
   element_type x[num_elements];
 
-  /// Holds a pattern by which use before a load is noticed.
+  /// Fills x with a pattern that detects use before a load.
   fragment() { simt::unset_registers(x, num_elements, Kind::element); }
 };
 
@@ -101,7 +101,7 @@ __forceinline__ void fill_fragment(
   for (int i = 0; i < f.num_elements; ++i) f.x[i] = value;
 }
 
-/// An operand of which row (row_major) or column (col_major) i begins at memory + i * leading.
+/// An operand whose row i (row_major) or column i (col_major) starts at memory + i * leading.
 template <class Use, int m, int n, int k, class T, class Layout>
 __forceinline__ void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& f,
                                       const typename fragment<Use, m, n, k, T, Layout>::element_type* memory,

@@ -10,7 +10,7 @@
 namespace workbook::training {
 namespace {
 
-/// S (Nq, Nk) = scale·QKᵀ of one head, and what the mask adds; masked scores are -inf.
+/// S (Nq, Nk) = scale·QKᵀ of one head with the score modification; masked scores are -inf.
 template <class T>
 void scores(std::vector<T>& S, const T* Q, const T* K, const Setting& setting, std::int64_t head) {
   const auto [B, H, Hkv, Nq, Nk, d] = setting.shape;
@@ -41,7 +41,7 @@ void PlainAttention<T>::forward(const AttentionCallOf<T>& call) {
     for (std::int64_t head = first; head < last; ++head) {
       const auto keys = std::size_t(call.shape.kv_head(head) * Nk * d);
       scores(S, &call.Q[std::size_t(head * Nq * d)], &call.K[keys], call, head);
-      // P = exp(S - m), not yet divided by l; l sums P before it is rounded.
+      // P = exp(S - m), not yet divided by l. l sums P before rounding.
       for (std::int64_t i = 0; i < Nq; ++i) {
         T* row = &S[std::size_t(i * Nk)];
         T m = -std::numeric_limits<T>::infinity(), sum = 0;
@@ -70,7 +70,7 @@ void PlainAttention<T>::forward(const AttentionCallOf<T>& call) {
 template <class T>
 void PlainAttention<T>::backward(const GradientCallOf<T>& call) {
   const auto [B, H, Hkv, Nq, Nk, d] = call.shape;
-  const std::int64_t group = H / Hkv;  // heads that share K and V: their dK and dV are added up, by one thread
+  const std::int64_t group = H / Hkv;  // heads that share K and V; one thread accumulates their dK and dV
   const auto work = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t first, std::int64_t last) {
     std::vector<T> P(std::size_t(Nq * Nk)), dS(P.size());
     for (std::int64_t head = first * group; head < last * group; ++head) {
@@ -83,7 +83,7 @@ void PlainAttention<T>::backward(const GradientCallOf<T>& call) {
         T D = 0;
         for (std::int64_t c = 0; c < d; ++c) D += dO[i * d + c] * O[i * d + c];
         const T lse = call.lse[std::size_t(head * Nq + i)];
-        // A row without a visible key has the LSE -inf; read as +inf, it gives P = 0.
+        // A fully masked row has the LSE -inf; reading it as +inf gives P = 0.
         const T lse_safe = std::isinf(lse) ? std::numeric_limits<T>::infinity() : lse;
         for (std::int64_t j = 0; j < Nk; ++j) {
           T &p = P[std::size_t(i * Nk + j)], &ds = dS[std::size_t(i * Nk + j)];

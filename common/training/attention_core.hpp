@@ -1,5 +1,5 @@
-// Attention as the model needs it, forward and backward, behind an interface: the book's own in plain C++, or the
-// reader's chapters in a worker. Knows nothing of the model.
+// The model's attention, forward and backward, as an interface: plain C++, or chapters' code in a worker. Independent
+// of the model.
 #pragma once
 
 #include <span>
@@ -9,9 +9,9 @@
 
 namespace workbook::training {
 
-/// Attention for the model. Q, K, V and dO hold numbers of the run's storage format, and so must the results. May
-/// throw; the run then ends with what was thrown. O and lse of a backward call are as the
-/// forward pass gave them; its gradients are overwritten. The same inputs have to give the same bits.
+/// Attention for the model. Q, K, V and dO hold numbers of the run's storage format, and so must the results. An
+/// exception ends the run. A backward call receives O and lse of the forward pass and overwrites its gradients. The
+/// same inputs must give bitwise identical results.
 template <class T>
 class AttentionCore {
  public:
@@ -20,9 +20,9 @@ class AttentionCore {
   virtual void backward(const GradientCallOf<T>& call) = 0;
 };
 
-/// Attention head by head with S and P materialised, in T. It rounds where chapters 3 to 7 round: P before it is
-/// multiplied with V or dO, dS before it is multiplied with K or Q, and the results; S, dP, D and the LSE stay in T.
-/// Source: Dao 2023, section 3.1.2, and common/attention/oracle.hpp for the formulas.
+/// Attention head by head with S and P materialised, in T. It rounds where chapters 3 to 7 round: P before the matmul
+/// with V or dO, dS before the matmul with K or Q, and the results. S, dP, D and the LSE stay in T. Source: Dao 2023,
+/// section 3.1.2, and common/attention/oracle.hpp for the formulas.
 template <class T>
 class PlainAttention : public AttentionCore<T> {
  public:

@@ -22,16 +22,16 @@ namespace {
 
 using worker::Call, worker::Reply, worker::Worker;
 
-constexpr double kCallSeconds = 600;  // of attention on the simulator, on a slow machine
+constexpr double kCallSeconds = 600;  // limit for attention on the simulator on a slow machine
 
-/// A stage that a chapter offers, in its worker.
+/// A chapter's stage, with its worker.
 struct Offered {
   const book::Chapter* chapter = nullptr;
   Worker* worker = nullptr;
   std::string operation;
 };
 
-/// Attention by two stages of one element.
+/// Attention by two stages of the same element.
 class ChapterAttention : public AttentionCore<float> {
  public:
   ChapterAttention(const Offered& forward, const Offered& backward, Element element)
@@ -56,7 +56,7 @@ class ChapterAttention : public AttentionCore<float> {
   }
 
  private:
-  static inline const std::map<std::string, double> kUnobserved{{"unobserved", 1}};  // the simulator counts for nobody
+  static inline const std::map<std::string, double> kUnobserved{{"unobserved", 1}};  // no counters are needed
 
   template <class T>
   static Tensor<T> tensor(std::span<const float> values, CallTensor::Kind kind, const Shape& shape) {
@@ -83,7 +83,7 @@ Element element_of(MixedPrecision precision) {
   return precision == MixedPrecision::fp32 ? float32 : precision == MixedPrecision::bf16 ? bfloat16 : float16;
 }
 
-/// What training needs of some chapter: a causal pass in this element, or operations that can be called alone.
+/// What training needs from a chapter: a causal pass in this element, or separate operations.
 struct Need {
   std::string pass;
   Element element = float32;
@@ -100,20 +100,20 @@ Need need_of(MixedPrecision precision, const std::string& pass, Backend kernels)
   const bool on_cpu = precision == MixedPrecision::fp32 && pass == "forward";
   return {pass, element_of(precision), {}, on_cpu ? Backend::cpu : kernels};
 }
-/// An exercise of that name tells the chapter that has them.
+/// The chapter with an exercise of that name provides them.
 Need need_of_scaling(Backend kernels) {
   return {"", {}, {"unscale", "scaler"}, kernels};
 }
 
-/// Whether the manifest says that the chapter has that pass, its own or that of a chapter whose kernels it compiles.
+/// Whether, by the manifest, the chapter has that pass, either its own or that of a chapter whose kernels it compiles.
 bool has_pass(const book::Book& book, const book::Chapter& chapter, const std::string& pass) {
   return chapter.pass == pass || std::any_of(chapter.uses.begin(), chapter.uses.end(),
                                              [&](const std::string& used) { return book.chapter(used).pass == pass; });
 }
 
-/// The chapters that may offer it, by their manifests: the last one first, and on a GPU those for one kind of it before
-/// all others. Those whose element is another come last: beside their kernels they may have a pass in float. allowed:
-/// the numbers of those whose attention may be taken; empty: of all.
+/// The candidate chapters by their manifests: later chapters first and, on a GPU, chapters for one GPU architecture
+/// before all others. Chapters with another element come last, since they may have an additional pass in float.
+/// allowed: the chapters whose attention may be used; empty: all.
 std::vector<const book::Chapter*> candidates(const book::Book& book, const Need& need,
                                              const std::vector<std::int64_t>& allowed) {
   std::vector<const book::Chapter*> likely, possible;
@@ -136,14 +136,14 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
   const auto is_for_any = [](const book::Chapter* chapter) { return chapter->architecture.empty(); };
   if (need.backend == Backend::cuda)
     std::stable_partition(likely.begin(), likely.end(), std::not_fn(is_for_any));
-  else  // what is made for one kind of GPU takes the simulator longest
+  else  // kernels for one GPU architecture are the slowest on the simulator
     std::erase_if(likely, std::not_fn(is_for_any));
   likely.insert(likely.end(), possible.begin(), possible.end());
   return likely;
 }
 
-/// The reader's own: chapters that are done come before those in which an exercise is still open, so that who is at
-/// chapter 7 trains with chapter 5 though chapter 8 is there.
+/// For the reader's code: finished chapters come before chapters with an open exercise, so that a reader at chapter 7
+/// trains with chapter 5 although chapter 8 exists.
 void put_done_first(const book::Book& book, std::vector<const book::Chapter*>& chapters) {
   const auto progress = book::load_progress(book);
   const auto is_done = [&](const book::Chapter& chapter) {
@@ -172,11 +172,11 @@ struct TrainingChapters::Workers {
     worker::WorkerJob job = whole_job(
         workspace, chapter, own ? readers_tree(workspace, chapter) : solutions_tree(workspace, chapter), backend);
     for (std::filesystem::path& used : job.used)
-      used = workspace.book.root / tree / used.filename();  // what it compiles once more is of the same tree
+      used = workspace.book.root / tree / used.filename();  // the chapter whose kernels it compiles is in the same tree
     return job;
   }
 
-  /// Builds and starts those that are not there, in one build.
+  /// Builds and starts the missing workers, in one build.
   void start(const std::vector<std::pair<const book::Chapter*, Backend>>& chapters) {
     std::vector<std::string> targets, texts;
     std::map<std::string, worker::WorkerJob> jobs;
@@ -208,7 +208,7 @@ struct TrainingChapters::Workers {
     }
   }
 
-  /// The stage or the operations of the first candidate that says it has them.
+  /// The stage or the operations of the first candidate whose description includes them.
   Offered find(const Need& need, const std::vector<const book::Chapter*>& from) {
     for (const book::Chapter* chapter : from) {
       start({{chapter, need.backend}});
@@ -233,7 +233,7 @@ TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const Code
                                    const std::vector<MixedPrecision>& precisions, std::int64_t head_dim)
     : workers_(new Workers{workspace, code.tree, code.backend.value_or(Backend::sim), head_dim, {}, {}}) {
   if (code.tree != "chapters" && code.tree != "solutions")
-    fail_input("attention by \"{}\": allowed are \"chapters\" and \"solutions\"", code.tree);
+    fail_input("attention by \"{}\": allowed: \"chapters\" and \"solutions\"", code.tree);
   const Backend kernels = workers_->kernels;
   if (!workspace.toolchain.can_build(kernels))
     throw judge::EnvironmentError(
@@ -248,11 +248,14 @@ TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const Code
     from = candidates(workspace.book, need, code.chapters);
     if (code.tree == "chapters") put_done_first(workspace.book, from);
     if (from.empty() && !code.chapters.empty())
-      fail_input("--attention {}: none of them has {} that runs here", fmt::join(code.chapters, ","), need.text());
+      fail_input("--attention {}: none of these chapters has {} that runs here", fmt::join(code.chapters, ","),
+                 need.text());
     if (from.empty()) fail_input("--{}: this book has no chapter with {}", code.tree, need.text());
     first.emplace_back(from.front(), need.backend);
     if (code.tree == "solutions" && !workspace.book.has_solutions(*from.front()))
-      fail_input("--solutions: this book comes without solutions; --chapters trains with the code in chapters/");
+      fail_input(
+          "--solutions: this copy of the book does not include its solutions; allowed: --chapters, for the code in "
+          "chapters/");
   }
   workers_->start(first);
   for (const auto& [need, from] : needs) workers_->offered[need] = workers_->find(need, from);
@@ -291,7 +294,7 @@ ScalingParts TrainingChapters::scaling(const RunState& run) {
   Worker& worker = *workers_->offered.at(need_of_scaling(workers_->kernels)).worker;
   ScalingParts parts;
   parts.unscale = [&worker](std::span<float> gradients, float scale) {
-    const std::vector<std::uint16_t> scaled = to_codes(gradients, float16);  // exact: they are stored so
+    const std::vector<std::uint16_t> scaled = to_codes(gradients, float16);  // exact, since they are stored in fp16
     Call request("unscale");
     request.number("scale", scale).number("flag", 0).number("unobserved", 1).input("scaled", scaled);
     request.output<float>("unscaled", scaled.size()).output<std::int32_t>("found", 1);

@@ -1,5 +1,5 @@
-// Training with the chapters' own code: attention, unscaling and the loss scale, each in a worker. Which chapter has
-// what, their manifests and their stages say.
+// Training with the chapters' code: attention, unscaling and the loss scale, each in a worker. The manifests and the
+// stages' descriptions determine which chapter provides what.
 #pragma once
 
 #include <memory>
@@ -14,22 +14,23 @@ namespace workbook::training {
 /// The workers of one experiment.
 class TrainingChapters {
  public:
-  /// Builds what these precisions need. InputError if no chapter has it, EnvironmentError if the backend cannot be
-  /// built here. The workspace must outlive it.
+  /// Builds everything that these precisions need. InputError if no chapter provides it, EnvironmentError if the
+  /// backend cannot be built here. The workspace must outlive this object.
   TrainingChapters(const judge::Workspace& workspace, const CodeUnderTraining& code,
                    const std::vector<MixedPrecision>& precisions, std::int64_t head_dim);
   ~TrainingChapters();
 
-  /// "your chapters 2, 5 and 6": whose code it is.
+  /// "your chapters 2, 5 and 6": the owner of the code and the chapters.
   std::string text() const;
-  /// Those of the reader's exercises that are still open in these chapters, and in what they use; none for the book's.
+  /// The reader's exercises that are still open in these chapters and in the chapters they use; none for the book's
+  /// code.
   std::vector<std::string> open_exercises() const;
-  /// For each pass the last chapter that has it, with the mask of language models, in the element of the precision, for
-  /// the model's head dimension; a chapter for this GPU alone comes before them. In fp32 the forward pass is one of the
-  /// CPU. The calls throw worker::Failure. Lives no longer than this object.
+  /// For each pass, the last chapter that supports the causal mask, the element of the precision and the model's head
+  /// dimension; a chapter for exactly this GPU is preferred. In fp32, the forward pass runs on the CPU. Calls throw
+  /// worker::Failure. This object must outlive the result.
   std::unique_ptr<AttentionCore<float>> attention(MixedPrecision precision);
-  /// The operations "unscale" and "scaler" of a chapter for fp16-scaled, given for others. `run` has what came before:
-  /// the scaler counts from the first step on.
+  /// The operations "unscale" and "scaler" of a chapter for fp16-scaled, the given ones for other precisions. `run` has
+  /// the earlier steps, since the scaler counts from the first step.
   ScalingParts scaling(const RunState& run);
 
  private:

@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "the file's numbers ar
 constexpr std::string_view kBegin = "workbook training checkpoint, version ";
 constexpr std::string_view kVersion = "2";
 
-/// take(name, member) for every setting, const or not, by the name under which a file has it.
+/// Calls take(name, member) for every setting, const or not, with its name in the file.
 template <class Some, class Take>
 void for_settings(Some& s, const Take& take) {
   take("context", s.model.context);
@@ -49,25 +49,25 @@ void append(std::string& bytes, std::span<const float> values) {
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
 
-/// Takes what it is asked for off the front of the rest of the file.
+/// Reads values from the front of the remaining file.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
   std::string_view take(std::size_t count) {
-    if (count > bytes_.size()) throw std::runtime_error("it ends too early");
+    if (count > bytes_.size()) throw std::runtime_error("the file ends too early");
     const std::string_view taken = bytes_.substr(0, count);
     bytes_.remove_prefix(count);
     return taken;
   }
   std::string_view line() {
     const std::size_t end = bytes_.find('\n');
-    if (end == std::string_view::npos) throw std::runtime_error("it ends too early");
+    if (end == std::string_view::npos) throw std::runtime_error("the file ends too early");
     const std::string_view taken = take(end + 1);
     return taken.substr(0, end);
   }
   std::vector<float> floats(std::size_t count) {
-    if (count > bytes_.size() / sizeof(float)) throw std::runtime_error("it ends too early");
+    if (count > bytes_.size() / sizeof(float)) throw std::runtime_error("the file ends too early");
     std::vector<float> values(count);
     std::memcpy(values.data(), take(count * sizeof(float)).data(), count * sizeof(float));
     return values;
@@ -81,15 +81,15 @@ class Reader {
 Experiment parse(std::string_view bytes) {
   Reader file(bytes);
   const std::string_view first = file.line();
-  if (!first.starts_with(kBegin)) throw std::runtime_error("it is no checkpoint of this book's training");
+  if (!first.starts_with(kBegin)) throw std::runtime_error("the file is not a training checkpoint of this book");
   const std::string_view version_and_hash = first.substr(kBegin.size());
   const std::size_t comma = version_and_hash.find(", ");
   if (version_and_hash.substr(0, comma) != kVersion) {
     throw std::runtime_error(
-        fmt::format("it has version {}; this book reads version {}", version_and_hash.substr(0, comma), kVersion));
+        fmt::format("the checkpoint has version {}; allowed: version {}", version_and_hash.substr(0, comma), kVersion));
   }
   if (comma == std::string_view::npos || version_and_hash.substr(comma + 2) != book::hash(file.rest()))
-    throw std::runtime_error("it is damaged: its content does not have the hash that its first line says");
+    throw std::runtime_error("the file is damaged: its contents do not match the hash in its first line");
 
   const json header = json::parse(file.line());
   Experiment experiment;
@@ -105,7 +105,8 @@ Experiment parse(std::string_view bytes) {
     const std::string precision = j.at("precision");
     const auto known = std::find_if(kPrecisions.begin(), kPrecisions.end(),
                                     [&](MixedPrecision p) { return precision == training::name(p); });
-    if (known == kPrecisions.end()) throw std::runtime_error("it has a run in \"" + precision + "\"");
+    if (known == kPrecisions.end())
+      throw std::runtime_error("the checkpoint has a run in the unknown precision \"" + precision + "\"");
     run.precision = *known;
     run.updates = j.at("updates");
     run.random = j.at("random");
@@ -119,11 +120,11 @@ Experiment parse(std::string_view bytes) {
     for (std::size_t i = 0; i < steps; ++i) run.steps.push_back({losses[i], scales[i], skips[i] != 0});
     if (!(run.scaler.scale > 0) || !std::isfinite(run.scaler.scale) || run.scaler.good_steps < 0 || run.updates < 0 ||
         run.updates > std::int64_t(steps)) {
-      throw std::runtime_error("its scale or counters cannot be");
+      throw std::runtime_error("its scale or counters are invalid");
     }
     experiment.runs.push_back(std::move(run));
   }
-  if (!file.rest().empty()) throw std::runtime_error("there is more in it than its second line says");
+  if (!file.rest().empty()) throw std::runtime_error("the file is longer than its second line states");
   return experiment;
 }
 
@@ -176,7 +177,7 @@ Experiment read_checkpoint(const std::filesystem::path& file) {
   }
   try {
     return parse(bytes);
-  } catch (const std::exception& error) {  // what is missing or mistyped in the JSON, too
+  } catch (const std::exception& error) {  // including missing or mistyped JSON members
     fail_input("{}: {}", file.string(), error.what());
   }
 }

@@ -1,4 +1,5 @@
-// An experiment in a file: settings, text, and every run with all that it needs to go on to the same losses.
+// An experiment in a file: settings, text, and every run with the complete state, so that a resumed run has the same
+// losses.
 #pragma once
 
 #include <filesystem>
@@ -10,30 +11,30 @@
 
 namespace workbook::training {
 
-/// Whose code does attention: nobody's, that is PlainAttention; or a tree of the book on a backend.
+/// The code that computes attention: PlainAttention, or a tree of the book on a backend.
 struct CodeUnderTraining {
-  std::string tree;                         ///< "chapters" or "solutions"; empty: the book's plain attention
-  std::optional<Backend> backend;           ///< nothing where `tree` is empty
-  std::vector<std::int64_t> chapters = {};  ///< whose attention may be taken; empty: of any that has it
+  std::string tree;                         ///< "chapters" or "solutions"; empty: PlainAttention
+  std::optional<Backend> backend;           ///< nothing if `tree` is empty
+  std::vector<std::int64_t> chapters = {};  ///< chapters whose attention may be used; empty: any
   bool operator==(const CodeUnderTraining&) const = default;
 };
 
 struct Experiment {
   Settings settings;
-  std::string text;            ///< what is trained on: a resumed run does not depend on the file it came from
-  std::vector<RunState> runs;  ///< in the order in which they are made; those without a step have not begun
+  std::string text;            ///< the training text, so that a resumed run does not depend on the original file
+  std::vector<RunState> runs;  ///< in order of execution; a run without a step has not started
   CodeUnderTraining code;
 };
 
-/// Writes a temporary file and renames it: there is never half a checkpoint. std::runtime_error if it cannot.
+/// Writes a temporary file and renames it, so that no partial checkpoint appears. std::runtime_error on failure.
 ///
-///   workbook training checkpoint, version 2, HASH\n    HASH: of all bytes after this line
-///   one line of JSON: settings, sizes, the small numbers of every run
+///   workbook training checkpoint, version 2, HASH\n    HASH: hash of all bytes after this line
+///   one line of JSON: settings, sizes, the scalars of every run
 ///   the text; then for each run weights, m, v, and its losses, scales (float32, little-endian) and skips (bytes)
 void write_checkpoint(const std::filesystem::path& file, const Experiment& experiment);
 
-/// InputError, naming the file and what is wrong, unless it is a whole checkpoint of a version that this book reads,
-/// with settings that make sense.
+/// InputError, naming the file and what is wrong, unless it is a complete checkpoint of a supported version with valid
+/// settings.
 Experiment read_checkpoint(const std::filesystem::path& file);
 
 }  // namespace workbook::training

@@ -39,7 +39,7 @@ nlohmann::ordered_json losses_facts(const Trained& trained) {
                       {"mark", 0},
                       {"points", points}});
   }
-  const nlohmann::ordered_json panel{{"title", "Losses"},  {"x_label", "step"},    {"y_label", "nats a byte"},
+  const nlohmann::ordered_json panel{{"title", "Losses"},  {"x_label", "step"},    {"y_label", "nats per byte"},
                                      {"x_log", false},     {"y_log", false},       {"x_is_length", false},
                                      {"x_ticks", nullptr}, {"y_from_zero", false}, {"curves", curves}};
   return {{"kind", "plot"}, {"title", "The losses over the steps"}, {"panels", {panel}}};

@@ -1,4 +1,4 @@
-// The loss curves of an experiment: their numbers, and the facts that a plot of them is drawn from.
+// The loss curves of an experiment, as CSV and as the facts of a plot.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace workbook::training {
 
-/// A line a step: loss, scale and whether it was skipped, of each run.
+/// One line per step, with the loss, the scale and whether the step was skipped, for each run.
 std::string losses_csv(const Trained& trained);
 /// {"kind": "plot", "title", "panels"}.
 nlohmann::ordered_json losses_facts(const Trained& trained);

@@ -9,13 +9,13 @@ namespace workbook::training {
 
 void check(const ScalerOptions& options) {
   if (!(float(options.initial) > 0) || !std::isfinite(float(options.initial)))
-    fail_input("initial scale = {}: allowed are positive numbers that fit a float", options.initial);
+    fail_input("initial scale = {}: allowed: positive numbers that fit in a float", options.initial);
   if (!(options.growth > 1) || !std::isfinite(options.growth))
-    fail_input("growth = {}: allowed are numbers above 1", options.growth);
+    fail_input("growth = {}: allowed: numbers above 1", options.growth);
   if (!(options.backoff > 0 && options.backoff < 1))
-    fail_input("backoff = {}: allowed are numbers between 0 and 1", options.backoff);
+    fail_input("backoff = {}: allowed: numbers between 0 and 1", options.backoff);
   if (options.growth_interval < 1)
-    fail_input("growth interval = {}: allowed are whole numbers from 1 on", options.growth_interval);
+    fail_input("growth interval = {}: allowed: whole numbers from 1 on", options.growth_interval);
 }
 
 ScalerState updated(ScalerState state, const ScalerOptions& options, bool found_non_finite) {

@@ -12,7 +12,7 @@
 namespace workbook::training {
 namespace {
 
-// The order of parameters_of(): two, then kInBlock a block, then the last gain.
+// The order of parameters_of(): two, then kInBlock per block, then the last gain.
 enum Which { kGain1, kWqkv, kWo, kGain2, kW1, kW2, kInBlock };
 constexpr std::size_t kEmbedding = 0, kPositions = 1, kFirstBlock = 2;
 
@@ -47,7 +47,7 @@ void add(std::vector<T>& to, const std::vector<T>& what) {
 
 std::vector<Parameter> parameters_of(const ModelShape& shape) {
   const auto positive = [](const char* name, std::int64_t value) {
-    if (value <= 0) fail_input("{} = {}: allowed are whole numbers from 1 on", name, value);
+    if (value <= 0) fail_input("{} = {}: allowed: whole numbers from 1 on", name, value);
   };
   positive("context", shape.context);
   positive("heads", shape.heads);
@@ -62,8 +62,8 @@ std::vector<Parameter> parameters_of(const ModelShape& shape) {
     result.push_back({name, offset, rows * columns, rows, columns, initial});
   };
   const std::int64_t width = shape.width(), hidden = shape.expansion * width;
-  // A matrix keeps the size of what it multiplies if its variance is 1/rows; what goes into the residual stream is
-  // made smaller by the number of parts that add to it (Radford et al. 2019, section 2.3).
+  // A matrix with variance 1/rows preserves the norm of its operand. Matrices that write to the residual stream are
+  // scaled down by the number of parts that add to it (Radford et al. 2019, section 2.3).
   const double residual = 1 / std::sqrt(2.0 * double(shape.blocks));
   put("embedding", kBytes, width, 1 / std::sqrt(double(width)));
   put("positions", shape.context, width, 1 / std::sqrt(double(width)));
@@ -135,8 +135,8 @@ double Model<T>::forward(std::span<const T> weights, std::span<const std::uint8_
                          std::span<const std::uint8_t> targets) {
   const std::int64_t tokens = std::ssize(bytes), width = shape_.width(), hidden = shape_.expansion * width;
   if (tokens == 0 || tokens % shape_.context != 0 || bytes.size() != targets.size())
-    fail_input("{} bytes and {} targets; allowed: as many of both, whole sequences of {}", bytes.size(), targets.size(),
-               shape_.context);
+    fail_input("{} bytes and {} targets; allowed: equal numbers, multiples of the sequence length {}", bytes.size(),
+               targets.size(), shape_.context);
   resize(tokens / shape_.context);
   const Shape attention{sequences_, shape_.heads, shape_.heads, shape_.context, shape_.context, shape_.head_dim};
   const float scale = default_scale(shape_.head_dim);
@@ -228,7 +228,7 @@ void Model<T>::backward(std::span<const T> weights, std::span<const std::uint8_t
 
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     Block& block = blocks_[i];
-    // x += gelu(norm(x)·W1)·W2: dx goes on past it, and through it.
+    // x += gelu(norm(x)·W1)·W2: dx passes through the residual connection and through the MLP.
     const auto dh = wide(hidden);
     multiply_backward(block.g, weight(weights, i, kW2), dx_, dh, gradient(i, kW2), hidden, width);
     gelu_backward<T>(block.h, dh, dh);

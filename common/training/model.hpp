@@ -1,5 +1,5 @@
-// A small byte-level language model with its backward pass by hand: embedding and positions, blocks of attention
-// and MLP, each after a normalisation and around a residual stream, and an output tied to the embedding.
+// A small byte-level language model with a hand-written backward pass: embedding and positions, blocks of attention and
+// MLP on a residual stream, each after a normalisation, and an output tied to the embedding.
 //
 //   x = E[byte] + positions                          (tokens, width)
 //   x += attention(norm(x)·Wqkv)·Wo                  in every block
@@ -21,10 +21,10 @@ namespace workbook::training {
 
 /// The sizes of a model.
 struct ModelShape {
-  std::int64_t context = 128;  ///< N: tokens of a sequence
+  std::int64_t context = 128;  ///< N: tokens per sequence
   std::int64_t heads = 2, head_dim = 32;
   std::int64_t blocks = 2;
-  std::int64_t expansion = 4;  ///< the MLP is so many times as wide as the residual stream
+  std::int64_t expansion = 4;  ///< width of the MLP over that of the residual stream
 
   std::int64_t width() const { return heads * head_dim; }
   bool operator==(const ModelShape&) const = default;
@@ -35,40 +35,40 @@ struct Parameter {
   std::string name;            ///< "block 0: Wqkv"
   std::int64_t offset, size;   ///< in elements
   std::int64_t rows, columns;  ///< gains: 1 row
-  double initial;              ///< standard deviation at the start; gains start at 1 and have 0 here
+  double initial;              ///< initial standard deviation; 0 for gains, which start at 1
 };
 
-/// Where each parameter lies. InputError naming the size that is not positive.
+/// The location of each parameter. InputError naming a size that is not positive.
 std::vector<Parameter> parameters_of(const ModelShape& shape);
 /// The number of all weights.
 std::int64_t weight_count(const ModelShape& shape);
 
-/// The start of a run: normal numbers of each parameter's standard deviation, gains 1. The same on every platform.
+/// The initial weights: normal numbers with each parameter's standard deviation, gains 1. Identical on every platform.
 std::vector<float> initial_weights(const ModelShape& shape, std::uint64_t seed);
 
-/// One model's computation. It holds no weights, only what the backward pass needs of the forward pass.
+/// One model's computation. It stores no weights, only the forward pass's values that the backward pass needs.
 template <class T>
 class Model {
  public:
-  /// Tensors that go to memory (activations and their gradients) are rounded to `storage`. The attention core is used,
-  /// not owned.
+  /// Tensors written to memory (activations and their gradients) are rounded to `storage`. The attention core is not
+  /// owned.
   Model(const ModelShape& shape, Storage storage, AttentionCore<T>& attention);
 
-  /// The mean loss over all tokens, in nats. weights: all of them, already of the storage format. bytes and targets
-  /// (sequences · context): a target is the byte that follows.
+  /// The mean loss over all tokens, in nats. weights: all weights, already in the storage format. bytes and targets
+  /// (sequences · context): a target is the next byte.
   double forward(std::span<const T> weights, std::span<const std::uint8_t> bytes,
                  std::span<const std::uint8_t> targets);
 
   /// After forward() with the same arguments: adds the gradients of factor · (sum of the losses of all tokens) to
-  /// `gradients`, which are in T. With factor = scale / tokens it is scale times the gradient of the mean.
+  /// `gradients`, which are in T. With factor = scale / tokens, this is scale times the gradient of the mean.
   void backward(std::span<const T> weights, std::span<const std::uint8_t> bytes, std::span<const std::uint8_t> targets,
                 T factor, std::span<T> gradients);
 
-  /// What the last backward() gave to the first block's attention as dO, (sequences, heads, context, head_dim).
+  /// dO of the first block's attention in the last backward(), (sequences, heads, context, head_dim).
   std::span<const T> first_dO() const { return dO_; }
 
  private:
-  /// What one block keeps for its backward pass.
+  /// The values that one block stores for its backward pass.
   struct Block {
     std::vector<T> x, inverse_r1, a, Q, K, V, O, lse, merged;  // attention; merged is O as (tokens, width)
     std::vector<T> y, inverse_r2, b, h, g;                     // MLP

@@ -10,7 +10,7 @@
 namespace workbook::training {
 namespace {
 
-/// About how many elements are worth a thread's start.
+/// Approximate number of elements that justify starting a thread.
 constexpr std::int64_t kGrain = 16384;
 
 template <class Work>

@@ -1,6 +1,6 @@
-// The parts of the language model apart from attention and matrix products: each a forward and a backward function,
-// written by hand. Row-major arrays; gradients have the name of what they belong to, with a d in front. In T, without
-// any rounding to a storage format: the model does that where it stores.
+// The parts of the language model apart from attention and matmuls, each as a hand-written forward and backward
+// function. Arrays are row-major; the name of a gradient is the tensor's name with the prefix d. All arithmetic is in T
+// without rounding to a storage format, which the model does when it stores.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace workbook::training {
 
 inline constexpr std::int64_t kBytes = 256;  ///< the vocabulary
 
-/// x (tokens, width) = rows of `embedding` (256, width) by byte, plus rows of `positions` (context, width) by the place
-/// within the sequence.
+/// x (tokens, width) = rows of `embedding` (256, width) by byte, plus rows of `positions` (context, width) by the
+/// position in the sequence.
 template <class T>
 void embed(std::span<const std::uint8_t> bytes, std::span<const T> embedding, std::span<const T> positions,
            std::span<T> x, std::int64_t context, std::int64_t width);
@@ -25,7 +25,7 @@ void embed_backward(std::span<const std::uint8_t> bytes, std::span<const T> dx, 
 template <class T>
 void rms_norm(std::span<const T> x, std::span<const T> gain, std::span<T> y, std::span<T> inverse_r,
               std::int64_t width);
-/// dx += and d_gain +=: the input also reaches the output past the norm, through the residual stream.
+/// Accumulates into dx and d_gain, because the input also reaches the output through the residual stream.
 template <class T>
 void rms_norm_backward(std::span<const T> x, std::span<const T> gain, std::span<const T> inverse_r,
                        std::span<const T> dy, std::span<T> dx, std::span<T> d_gain, std::int64_t width);
@@ -40,8 +40,8 @@ void gelu_backward(std::span<const T> x, std::span<const T> dy, std::span<T> dx)
 /// The mean over the rows of -log softmax(logits)[target], in nats. logits (rows, 256).
 template <class T>
 double cross_entropy(std::span<const T> logits, std::span<const std::uint8_t> targets);
-/// d_logits (rows, 256) = factor·(softmax(logits) - 1 at the target). With factor = scale / tokens it is the gradient
-/// of scale times the mean over all tokens.
+/// d_logits (rows, 256) = factor·(softmax(logits) - 1 at the target). With factor = scale / tokens, this is the
+/// gradient of scale times the mean over all tokens.
 template <class T>
 void cross_entropy_backward(std::span<const T> logits, std::span<const std::uint8_t> targets, T factor,
                             std::span<T> d_logits);

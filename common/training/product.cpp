@@ -10,10 +10,10 @@
 namespace workbook::training {
 namespace {
 
-constexpr std::int64_t kRows = 4, kColumns = 8;  // of C, in registers at a time
+constexpr std::int64_t kRows = 4, kColumns = 8;  // block of C held in registers
 
-/// B in panels of kColumns columns: panel p holds B(k, p·kColumns + j) at [(p·K + k)·kColumns + j]; zeros fill the
-/// last.
+/// B in panels of kColumns columns: panel p holds B(k, p·kColumns + j) at [(p·K + k)·kColumns + j]; the last panel is
+/// padded with zeros.
 template <class T>
 void pack(std::vector<T>& panels, const MatrixView<T>& B) {
   const std::int64_t count = (B.columns + kColumns - 1) / kColumns, K = B.rows;
@@ -28,8 +28,9 @@ void pack(std::vector<T>& panels, const MatrixView<T>& B) {
   }
 }
 
-/// sums (rows, kColumns) = `rows` rows of A times a panel of B. Sixteen bytes of a row at a time: a vector extension of
-/// g++ and clang++, without which g++ keeps the sums in memory. The number of rows is a constant for the same reason.
+/// sums (rows, kColumns) = `rows` rows of A times a panel of B, 16 bytes of a row at a time. It uses a vector extension
+/// of g++ and clang++, without which g++ keeps the sums in memory. The number of rows is a constant for the same
+/// reason.
 template <int rows, class T>
 void multiply_panel(T (&sums)[kRows][kColumns], const T* A, std::int64_t row_step, std::int64_t column_step,
                     const T* panel, std::int64_t K) {
@@ -53,7 +54,7 @@ void multiply(T* C, std::int64_t C_step, MatrixView<T> A, MatrixView<T> B, Into 
   assert(A.columns == B.rows);
   thread_local std::vector<T> own_panels;
   pack(own_panels, B);
-  const std::vector<T>& panels = own_panels;  // the caller's, also in the other threads
+  const std::vector<T>& panels = own_panels;  // the caller's panels, which all threads use
   const std::int64_t K = B.rows;
   const auto work = [&](std::int64_t first_row, std::int64_t last_row) {
     for (std::int64_t column = 0; column < B.columns; column += kColumns) {
@@ -77,7 +78,7 @@ void multiply(T* C, std::int64_t C_step, MatrixView<T> A, MatrixView<T> B, Into 
       }
     }
   };
-  // Below that many multiplications a thread takes longer to start than to work.
+  // With fewer multiplications, starting a thread takes longer than its work.
   constexpr std::int64_t kWorthAThread = 1 << 20;
   if (all_cores && A.rows * B.columns * K >= kWorthAThread)
     parallel(A.rows, kRows, work);

@@ -1,12 +1,12 @@
-// Matrix products in plain C++, fast enough to train a small model on two cores, and the same to the last bit however
-// many there are: every element of the result is one sum over k, from 0 up, in T.
+// Matmuls in plain C++, fast enough to train a small model on two cores, with bitwise identical results on any number
+// of cores: every element of the result is one sum over ascending k, in T.
 #pragma once
 
 #include <cstdint>
 
 namespace workbook::training {
 
-/// A matrix as it is read: element (i, k) is data[i·row_step + k·column_step].
+/// A read-only matrix view: element (i, k) is data[i·row_step + k·column_step].
 template <class T>
 struct MatrixView {
   const T* data;
@@ -22,8 +22,8 @@ MatrixView<T> matrix(const T* data, std::int64_t rows, std::int64_t columns) {
 
 enum class Into { overwrite, add };
 
-/// C (A.rows, B.columns), row-major with rows C_step apart, = A · B, or C + A · B. On all cores, or on the calling
-/// thread alone.
+/// C (A.rows, B.columns), row-major with rows C_step apart, = A · B, or C + A · B. Runs on all cores, or only on the
+/// calling thread.
 template <class T>
 void multiply(T* C, std::int64_t C_step, MatrixView<T> A, MatrixView<T> B, Into into, bool all_cores);
 

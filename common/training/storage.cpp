@@ -14,7 +14,7 @@ void round_to(Storage storage, std::span<float> values) {
 }
 
 void round_to(Storage storage, std::span<double>) {
-  if (storage != Storage::fp32) throw std::logic_error("a model in double stores nothing in 16 bits");
+  if (storage != Storage::fp32) throw std::logic_error("a model in double does not support 16-bit storage");
 }
 
 float rounded(Storage storage, float value) {

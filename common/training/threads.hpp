@@ -1,4 +1,4 @@
-// Work on several cores that gives the same bits on any number of them.
+// Parallel work with bitwise identical results on any number of cores.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace workbook::training {
 
-/// Calls work(first, last) for consecutive parts of [0, count), one a core, at the same time; parts are multiples of
-/// `grain` long, but for the last. What work() does for one index must not depend on where its part begins. The first
-/// exception that a part throws comes out of here.
+/// Calls work(first, last) for consecutive parts of [0, count) in parallel, one per core. The lengths of all parts
+/// except the last are multiples of `grain`. The result for an index must not depend on the begin of its part. The
+/// first exception of a part is rethrown.
 template <class Work>
 void parallel(std::int64_t count, std::int64_t grain, const Work& work) {
   const std::int64_t grains = (count + grain - 1) / grain;

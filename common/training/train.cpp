@@ -29,7 +29,7 @@ void compare_with_fp32(std::vector<RunResult>& results) {
   }
 }
 
-/// Takes one run up to `steps`, as far as that goes.
+/// Trains one run up to `steps`, or until it stops or fails.
 RunResult train_run(const judge::Workspace& workspace, const Experiment& experiment, RunState& run, std::int64_t steps,
                     TrainingChapters* chapters, const std::function<bool()>& stop) {
   RunResult result;
@@ -46,14 +46,14 @@ RunResult train_run(const judge::Workspace& workspace, const Experiment& experim
     try {
       record = trainer.step(run);
     } catch (const worker::Failure& failure) {
-      run.random = random;  // the step has not been made
+      run.random = random;  // the step did not complete
       result.problem = failure.ending == worker::Ending::todo ? fmt::format("exercise {} is still open", failure.todo)
                                                               : failure.what();
       break;
     }
     ++done;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    workspace.progress(fmt::format("{}: step {} of {}, loss {:.4f}, scale {}{}, {:.3f} s a step", name(run.precision),
+    workspace.progress(fmt::format("{}: step {} of {}, loss {:.4f}, scale {}{}, {:.3f} s per step", name(run.precision),
                                    run.steps.size(), steps, record.loss, record.scale,
                                    record.skipped ? ", skipped" : "", seconds.count() / double(done)));
   }
@@ -97,7 +97,7 @@ Trained train(const judge::Workspace& workspace, Experiment& experiment, std::in
       trained.finished = trained.finished && std::int64_t(run.steps.size()) >= steps;
     }
   } catch (...) {
-    write_checkpoint(checkpoint, experiment);  // what has been computed is not lost to what went wrong
+    write_checkpoint(checkpoint, experiment);  // saves the completed steps before the exception propagates
     throw;
   }
   write_checkpoint(checkpoint, experiment);

@@ -1,5 +1,4 @@
-// Training every run of an experiment, one after the other, and what each came to. It prints nothing and knows no
-// terminal.
+// Trains every run of an experiment, one after the other, and summarises each. Prints nothing.
 #pragma once
 
 #include <filesystem>
@@ -14,30 +13,30 @@
 
 namespace workbook::training {
 
-/// An experiment of which no run has made a step yet. InputError if settings or text make no sense.
+/// A new experiment, without any steps. InputError for invalid settings or text.
 Experiment new_experiment(const Settings& settings, const std::vector<MixedPrecision>& precisions,
                           const std::string& text, const CodeUnderTraining& code);
 
-/// One run, and what can be said of it at the end.
+/// One run with its summary.
 struct RunResult {
   const RunState* run = nullptr;
   std::optional<double> loss;                       ///< mean of the last tenth of its steps
-  std::optional<double> validation_loss;            ///< on text that it has not seen
-  std::optional<double> above_fp32;                 ///< loss / fp32's - 1, at as many steps
-  std::optional<Trainer::GradientFacts> gradients;  ///< of its last step, if that was made here
-  std::optional<double> tokens_per_second;          ///< of the steps that were made here
-  std::string problem;                              ///< why the chapters' code could not go on; empty if it could
+  std::optional<double> validation_loss;            ///< on text that is not in the training set
+  std::optional<double> above_fp32;                 ///< loss / fp32's - 1, after the same number of steps
+  std::optional<Trainer::GradientFacts> gradients;  ///< of its last step, if this call ran it
+  std::optional<double> tokens_per_second;          ///< of the steps that this call ran
+  std::string problem;                              ///< why the chapters' code failed; empty if it did not
   std::int64_t skipped() const;
 };
 
 struct Trained {
-  std::vector<RunResult> runs;  ///< as in the experiment, which they point into
-  bool finished = true;         ///< every run has made all its steps
-  std::size_t longest() const;  ///< steps of the run that has most
+  std::vector<RunResult> runs;  ///< in the experiment's order; they point into the experiment
+  bool finished = true;         ///< whether every run has completed all its steps
+  std::size_t longest() const;  ///< steps of the longest run
 };
 
-/// Takes every run up to `steps`, or until `stop` says so or the chapters' code cannot go on, and writes the
-/// checkpoint, also when something is thrown. chapters: nullptr for the book's plain attention.
+/// Trains every run up to `steps`, until `stop` returns true, or until the chapters' code fails. Writes the checkpoint
+/// in every case, including exceptions. chapters: nullptr for PlainAttention.
 Trained train(const judge::Workspace& workspace, Experiment& experiment, std::int64_t steps, TrainingChapters* chapters,
               const std::filesystem::path& checkpoint, const std::function<bool()>& stop);
 

@@ -11,7 +11,8 @@ namespace workbook::training {
 namespace {
 
 constexpr std::int64_t kLongestContext = 4096, kMostTokens = 65536, kMostShares = std::int64_t{1} << 30;
-constexpr float kOverflow = 0x1p32f;  // times a gradient of about 1e-3 and any scale from 1 on: beyond fp16's 65504
+constexpr float kOverflow =
+    0x1p32f;  // times a gradient of about 1e-3 and any scale from 1 on, this exceeds fp16's 65504
 
 }  // namespace
 
@@ -30,7 +31,7 @@ Storage storage_of(MixedPrecision precision) {
 void check(const Settings& settings) {
   parameters_of(settings.model);
   const auto require = [](bool good, const char* what, auto value, const char* allowed) {
-    if (!good) fail_input("{} = {}: allowed are {}", what, value, allowed);
+    if (!good) fail_input("{} = {}: allowed: {}", what, value, allowed);
   };
   require(settings.sequences >= 1, "sequences", settings.sequences, "whole numbers from 1 on");
   require(settings.micro_batches >= 1, "micro batches", settings.micro_batches, "whole numbers from 1 on");
@@ -39,9 +40,9 @@ void check(const Settings& settings) {
   require(settings.micro_batches <= kMostShares, "micro batches", settings.micro_batches,
           "whole numbers from 1 to 2^30");
   require(settings.model.context <= kLongestContext, "context", settings.model.context,
-          "whole numbers from 1 to 4096: attention keeps context² numbers for each head");
+          "whole numbers from 1 to 4096 (attention stores context² numbers per head)");
   require(settings.sequences <= kMostTokens / settings.model.context, "sequences", settings.sequences,
-          "as many as have 65536 tokens together, which take about 1 GB; micro batches make a step larger");
+          "at most 65536 tokens in total, which need about 1 GB (micro batches make a step larger)");
   require(settings.learning_rate > 0 && std::isfinite(settings.learning_rate), "learning rate", settings.learning_rate,
           "positive numbers");
   require(settings.warmup >= 0, "warm-up", settings.warmup, "whole numbers from 0 on");
@@ -62,7 +63,8 @@ Trainer::Trainer(const Settings& settings, MixedPrecision precision, std::string
   const auto shortest = std::size_t(settings.model.context + 1);
   if (text_.size() - trained_ < shortest) {
     fail_input(
-        "the text has {} bytes; a tenth of it, kept for validation, must hold a sequence of {} and the byte after",
+        "the text has only {} bytes; a tenth of it, reserved for validation, must contain a sequence of {} bytes and "
+        "the next byte",
         text_.size(), settings.model.context);
   }
   const auto count = std::size_t(weight_count(settings.model));
@@ -82,8 +84,8 @@ RunState Trainer::start() const {
   return run;
 }
 
-/// Adds the gradients of factor times the sum of one batch's losses to gradients_, unscaled; `finite` becomes false if
-/// one of them is not finite. Returns the batch's mean loss.
+/// Adds the unscaled gradients of factor times the sum of one batch's losses to gradients_; sets `finite` to false if a
+/// gradient is not finite. Returns the batch's mean loss.
 double Trainer::batch(RunState& run, float factor, bool& finite) {
   const std::int64_t context = settings_.model.context;
   Random random(run.random);
@@ -99,14 +101,14 @@ double Trainer::batch(RunState& run, float factor, bool& finite) {
   const double loss = model_.forward(stored_weights_, bytes, targets);
   std::fill(batch_gradients_.begin(), batch_gradients_.end(), 0.0f);
   model_.backward(stored_weights_, bytes, targets, factor, batch_gradients_);
-  // The gradients of the weights are stored like any other tensor; what several batches add up is fp32.
+  // The weight gradients are stored like any other tensor; the sum over several batches is fp32.
   round_to(storage_of(precision_), batch_gradients_);
   if (precision_ == MixedPrecision::fp16_scaled) finite = parts_.unscale(batch_gradients_, run.scaler.scale) && finite;
   for (std::size_t i = 0; i < gradients_.size(); ++i) gradients_[i] += float(settings_.shares) * batch_gradients_[i];
   return loss;
 }
 
-/// AdamW (Loshchilov and Hutter 2019, algorithm 2): gains do not decay.
+/// AdamW (Loshchilov and Hutter 2019, algorithm 2), without weight decay for gains.
 void Trainer::update(RunState& run) {
   ++run.updates;
   const double warm = double(run.steps.size() + 1) / double(settings_.warmup + 1);

@@ -27,7 +27,7 @@ std::optional<Backend> backend_named(std::string_view name) {
 
 Backend backend_of(std::string_view name) {
   if (const auto backend = backend_named(name)) return *backend;
-  throw std::invalid_argument("\"" + std::string(name) + "\" is no backend; allowed: cpu, sim or cuda");
+  throw std::invalid_argument("\"" + std::string(name) + "\" is not a backend; allowed: cpu, sim or cuda");
 }
 
 std::vector<std::string> backend_names() {

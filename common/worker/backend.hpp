@@ -1,4 +1,4 @@
-// Where a chapter's code runs. The one place where a backend's name is text.
+// Where a chapter's code runs, and the texts of the backends' names.
 #pragma once
 
 #include <optional>
@@ -19,22 +19,22 @@ inline constexpr Backend kBackends[] = {Backend::cpu, Backend::sim, Backend::cud
 
 /// "cpu", "sim", "cuda": in chapter.toml, on command lines and in JSON.
 const char* name(Backend backend);
-/// "the CPU", "the simulator", "the GPU": in sentences.
+/// "the CPU", "the simulator", "the GPU": for sentences.
 const char* text(Backend backend);
-/// The backend of this name; nothing for any other text.
+/// The backend with this name; nothing for any other text.
 std::optional<Backend> backend_named(std::string_view name);
-/// The backend of this name. std::invalid_argument naming those that there are.
+/// The backend with this name. Otherwise a std::invalid_argument lists the names.
 Backend backend_of(std::string_view name);
 /// All names.
 std::vector<std::string> backend_names();
 
-/// Whose limits the simulator takes on in the processes that are started from here on. std::invalid_argument naming the
-/// classes if there is none of this name.
+/// Selects the GPU class whose limits the simulator applies in processes started from now on. For an unknown name, a
+/// std::invalid_argument lists the classes.
 void simulate_gpu(const std::string& name);
-/// The one that it has.
+/// The selected class.
 const simt::GpuClass& simulated_gpu();
 
-/// Whether this machine has a GPU that CUDA can see.
+/// Whether this machine has a GPU that CUDA can use.
 bool gpu_present();
 
 }  // namespace workbook::worker

@@ -23,7 +23,7 @@ std::string contents(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A path as ninja wants it in a build statement.
+/// A path in the syntax of a ninja build statement.
 std::string in_ninja(const fs::path& path) {
   std::string text;
   for (const char c : path.string()) {
@@ -33,7 +33,7 @@ std::string in_ninja(const fs::path& path) {
   return text;
 }
 
-/// Words as a shell command within a ninja variable.
+/// Words as a shell command in a ninja variable.
 std::string command_line(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
@@ -46,8 +46,8 @@ std::string command_line(const std::vector<std::string>& words) {
   return text;
 }
 
-/// What a source is compiled from, as far as the chapters' folders go. In the command of its step it makes ninja build
-/// again what was put back with an old date (mv, cp -p): ninja itself sees newer files only.
+/// A fingerprint of the files in the chapters' folders that a source is compiled from. As part of the step's command it
+/// makes ninja rebuild after a file was restored with an old date (mv, cp -p), since ninja detects only newer files.
 std::string fingerprint(const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
   const std::string own = contents(source);
   std::map<fs::path, std::string> files{{source, own}};
@@ -55,7 +55,7 @@ std::string fingerprint(const fs::path& source, const fs::path& include, const s
   for (const fs::directory_entry& entry : fs::directory_iterator(include, ignored)) {
     const fs::path extension = entry.path().extension();
     const bool header = extension == ".hpp" || extension == ".cuh" || extension == ".h";
-    // A kernel file that this one compiles once more, for another element type.
+    // A kernel file that this one includes, to compile it for another element type.
     const bool once_more =
         own.find(fmt::format("#include \"{}\"", entry.path().filename().string())) != std::string::npos;
     if (header || once_more) files[entry.path()] = contents(entry.path());
@@ -69,8 +69,9 @@ std::string fingerprint(const fs::path& source, const fs::path& include, const s
   return hash(all);
 }
 
-/// The path relative to the book's root if it lies there. Ninja runs in the root, so compilers print such paths, and no
-/// letter in the root's own name (ninja cannot read a quote in a list of dependencies) gets in the way.
+/// The path relative to the book's root if it is inside. Ninja runs in the root, so compilers print relative paths.
+/// Special characters in the root's own path, such as quotes, which ninja cannot parse in a dependency list, then cause
+/// no problem.
 fs::path from_root(const Toolchain& toolchain, const fs::path& path) {
   const fs::path relative = path.lexically_relative(toolchain.root);
   return relative.empty() || *relative.begin() == ".." ? path : relative;
@@ -92,17 +93,17 @@ std::string compile_rule(const std::string& rule, Backend backend, std::vector<s
       rule, name(backend), compiler, command_line(command));
 }
 
-/// Rules for each backend: to compile, to compile kernels where it has any, to link.
+/// Rules for each backend: to compile, to compile kernels if it has any, and to link.
 std::string ninja_rules(const Toolchain& toolchain) {
   std::string rules;
   for (const auto& [backend, how] : toolchain.backends) {
-    // Each step keeps what the compiler said beside its output: ninja's own output mixes the jobs. Paths are quoted by
-    // us throughout: ninja quotes its $out only where it sees a need.
+    // Each step stores the compiler's messages next to its output, since ninja's own output mixes the jobs. All paths
+    // are quoted here, because ninja quotes $out only if necessary.
     for (const auto& [rule, compiler] : {std::pair{"compile", &how.compile}, {"kernels", &how.kernels}}) {
       if (compiler->empty()) continue;
       rules += compile_rule(rule, backend, *compiler);
     }
-    // The book's own first: of an inline function that both define, the first counts.
+    // The book's own objects come first, because the linker uses the first definition of an inline function.
     const auto link = [&, &backend = backend, &how = how](const char* rule, const std::vector<std::string>& options,
                                                           const std::vector<std::string>& objects) {
       rules += fmt::format("rule {}_{}\n  command = {} {} {} $inputs {} -o $output > $output.log 2>&1\n", rule,
@@ -116,18 +117,18 @@ std::string ninja_rules(const Toolchain& toolchain) {
   return rules;
 }
 
-/// "sm_90a": code for that GPU, and none that could be translated for another one.
+/// "sm_90a": code for that GPU only, without PTX for others.
 std::string code_for(const std::string& architecture) {
   const std::string number = architecture.substr(architecture.find('_') + 1);
   return fmt::format("-gencode=arch=compute_{0},code=sm_{0}", number);
 }
 
-/// The rule for a job's kernels: on the GPU, where a job has an architecture of its own, one more for it.
+/// The rule for a job's kernels. A GPU job with an architecture of its own has a separate rule.
 std::string kernel_rule(Backend backend, const std::string& architecture) {
   return backend == Backend::cuda && !architecture.empty() ? "kernels_" + architecture : "kernels";
 }
 
-/// As ninja_rules, for kernels of this architecture.
+/// Like ninja_rules, for kernels of this architecture.
 std::string architecture_rule(const Toolchain& toolchain, const std::string& architecture) {
   std::vector<std::string> compile = toolchain.backends.at(Backend::cuda).kernels;
   for (std::string& word : compile)
@@ -135,8 +136,8 @@ std::string architecture_rule(const Toolchain& toolchain, const std::string& arc
   return compile_rule(kernel_rule(Backend::cuda, architecture), Backend::cuda, std::move(compile));
 }
 
-/// The precompiled header that a file is compiled with, or empty. It is of use with the flags it was made with
-/// alone, and macros that it knows nothing of.
+/// The precompiled header that a file is compiled with, or empty. It is usable only with the flags it was made with,
+/// plus macros that it does not use.
 fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const fs::path& source,
                             const std::vector<std::string>& flags) {
   const Toolchain::Rules& rules = toolchain.backends.at(backend);
@@ -161,7 +162,8 @@ std::string compile_step(const Toolchain& toolchain, Backend backend, const fs::
     if (includes.back() != option) includes.push_back(option);
   }
   includes.insert(includes.end(), flags.begin(), flags.end());
-  // What the compiler reads first. It names no files of a precompiled header, so ninja is told of it here.
+  // The header that the compiler reads first. The compiler lists no files of a precompiled header, so it is added to
+  // ninja's dependencies here.
   std::string first, implicit;
   if (const fs::path precompiled = precompiled_header(toolchain, backend, source, flags); !precompiled.empty()) {
     fs::path header = precompiled;
@@ -197,7 +199,7 @@ std::string link_step(const Toolchain& toolchain, const WorkerJob& job, const st
                      command_line({executable.string()}));
 }
 
-/// Whether ninja reports that the step with this output failed. (Those that depend on it are not run, nor reported.)
+/// Whether ninja reports that the step with this output failed. (Steps that depend on it neither run nor are reported.)
 bool says_failed(const std::string& ninja_output, const fs::path& output) {
   std::istringstream lines(ninja_output);
   for (std::string line; std::getline(lines, line);) {
@@ -206,7 +208,8 @@ bool says_failed(const std::string& ninja_output, const fs::path& output) {
   return false;
 }
 
-/// The first of the job's sources that is not there, or empty. Ninja would build nothing at all, for nobody.
+/// The first of the job's sources that does not exist, or empty. With a missing source, ninja would build none of the
+/// jobs.
 fs::path missing_source(const WorkerJob& job) {
   for (const auto* sources : {&job.sources, &job.books_sources}) {
     for (const fs::path& source : *sources) {
@@ -248,7 +251,7 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
     toolchain.counts = file.at("counts");
     toolchain.simulator = file.at("simulator");
     toolchain.cublas = file.at("cublas");
-  } catch (const std::exception& error) {  // JSON of another form, or a backend that there is not
+  } catch (const std::exception& error) {  // JSON of another form, or an unknown backend
     throw std::runtime_error(fmt::format("{} is missing or damaged ({}): delete the folder {} and try again",
                                          (build_folder / "toolchain.json").string(), error.what(),
                                          build_folder.string()));
@@ -270,7 +273,7 @@ std::vector<std::string> Toolchain::Rules::quick_flags() const {
 std::string Toolchain::why_not(Backend backend) const {
   if (can_build(backend)) return "";
   const auto known = unavailable.find(backend);
-  return known == unavailable.end() ? "this build has no such backend" : known->second;
+  return known == unavailable.end() ? "this build does not include it" : known->second;
 }
 
 std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, const std::vector<WorkerJob>& jobs) {
@@ -302,7 +305,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     worker.executable = folder / job.name / (job.makes == WorkerJob::library ? "library.so" : "worker");
     const fs::path missing = missing_source(job);
     if (!missing.empty()) {
-      worker.log = from_root(toolchain, missing).string() + " is not there\n";
+      worker.log = from_root(toolchain, missing).string() + " does not exist\n";
       continue;
     }
     std::vector<fs::path>& objects = objects_of[job.name];
@@ -320,7 +323,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
         text += compile_step(toolchain, job.backend, source, include, used, flags, architecture, objects.back());
       }
     };
-    // A library's code may lie anywhere. nvcc hands the word on to the compiler of the host's code.
+    // A library needs position-independent code. nvcc passes the flag on to the host compiler.
     const auto compiled_with = [&](const fs::path& source, std::vector<std::string> flags) {
       const bool nvcc = job.backend == Backend::cuda && is_kernel_file(source);
       if (job.makes != WorkerJob::worker) flags.emplace_back(nvcc ? "-Xcompiler=-fPIC" : "-fPIC");
@@ -339,11 +342,11 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
       add(source, source.parent_path(), {}, compiled_with(source, job.flags), true);
     for (const std::string& part : job.parts) {
       const auto of_part = objects_of.find(part);
-      if (of_part != objects_of.end())  // a source was missing: the part says so
+      if (of_part != objects_of.end())  // if a source was missing, the part has the message
         objects.insert(objects.end(), of_part->second.begin(), of_part->second.end());
     }
     text += link_step(toolchain, job, objects, from_root(toolchain, worker.executable));
-    // What an earlier link had to say is not this one's.
+    // Discards the messages of an earlier link.
     std::error_code ignored;
     fs::remove(worker.executable.string() + ".log", ignored);
   }
@@ -366,7 +369,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     WorkerBuilt& worker = built[name];
     const fs::path target = from_root(toolchain, worker.executable);
     const auto has_failed = [&](const fs::path& output) { return says_failed(result.output, output); };
-    // After a failure an executable of before may still lie there. Ninja knows whether it is up to date.
+    // After a failure, an older executable may still exist. Ninja reports whether it is up to date.
     const auto is_current = [&] { return toolchain.prefix.empty() && ninja({target.string()}).exit_code == 0; };
     worker.ok = result.exit_code == 0 || (std::none_of(objects.begin(), objects.end(), has_failed) &&
                                           (parts.contains(name) || (!has_failed(target) && is_current())));
@@ -378,7 +381,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
 }
 
 std::map<fs::path, std::vector<fs::path>> files_read(const Toolchain& toolchain, const std::vector<fs::path>& objects) {
-  std::map<std::string, fs::path> named;  // as ninja knows them
+  std::map<std::string, fs::path> named;  // by ninja's names
   for (const fs::path& object : objects) named[from_root(toolchain, object).string()] = object;
   std::vector<std::string> argv = toolchain.prefix;
   argv.insert(argv.end(),
@@ -408,7 +411,7 @@ std::optional<std::vector<fs::path>> files_precompiled(const Toolchain& toolchai
   std::vector<fs::path> files;
   for (const std::string& header : toolchain.backends.at(backend).all_precompiled()) {
     const fs::path precompiled = toolchain.build_folder / (header + ".gch");
-    if (!fs::exists(precompiled)) continue;  // then nothing is compiled with it
+    if (!fs::exists(precompiled)) continue;  // no file is compiled with it
     // HEADER.gch: FILE FILE …, each line but the last ending in a backslash
     const std::size_t known = files.size();
     std::istringstream words(contents(precompiled.string() + ".d"));

@@ -1,4 +1,4 @@
-// One build at a time, the launcher's included.
+// A lock that allows one build at a time, including the launcher's.
 #pragma once
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 namespace workbook::worker {
 
-/// Held while something is built.
+/// Held during a build.
 class BuildLock {
  public:
   explicit BuildLock(const std::filesystem::path& build_folder)

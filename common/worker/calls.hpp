@@ -1,5 +1,5 @@
-// Calls of a stage with one attention problem: the operation "forward", which every chapter that ends in one has, and
-// "backward", which a chapter with pass = "backward" has.
+// Calls a stage with one attention problem: the operation "forward" of a forward stage, or "backward" of a chapter with
+// pass = "backward".
 #pragma once
 
 #include <functional>
@@ -13,18 +13,18 @@
 
 namespace workbook::worker {
 
-/// What an attention stage gave.
+/// The result of a forward stage.
 struct AttentionResult {
   Tensor<float> O;    ///< (B, H, Nq, d)
   Tensor<float> lse;  ///< (B, H, Nq, 1)
   Reply reply;
 };
 
-/// The operation of a stage of this pass for `element`, in a worker whose first stage of that pass is for
+/// The name of the operation for this pass and `element`, in a worker whose first stage of that pass is for
 /// `first_element`: "forward", "forward_bfloat16" (common/cuda/description.hpp).
 std::string operation_for(const std::string& pass, Element element, Element first_element);
 
-/// Adds every number of a setting (for_numbers), and its mask's arrays, which have to live until the call is sent.
+/// Adds every number of a setting (for_numbers), and its mask's arrays, which must live until the call is sent.
 void add_numbers(Call& call, const Setting& setting);
 
 /// Sends the numbers of the problem's setting and `numbers` (Br, Bc, …), arrays Q, K, V -> O, lse, as floats or
@@ -32,7 +32,7 @@ void add_numbers(Call& call, const Setting& setting);
 AttentionResult forward(const EncodedProblem& given, const std::map<std::string, double>& numbers,
                         const std::function<Reply(const Call&)>& send, const std::string& operation = "forward");
 
-/// What a backward stage is given, in the numbers that it sees.
+/// The inputs of a backward stage, after rounding.
 struct BackwardProblem {
   Problem problem;
   Tensor<double> dO;  ///< (B, H, Nq, d)
@@ -40,11 +40,11 @@ struct BackwardProblem {
 };
 /// The problem and dO rounded to the element, O and the LSE as a forward stage stores them.
 BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, Element element);
-/// The same with the O and LSE of an oracle that is there already; `problem` is rounded already.
+/// The same with O and LSE from an existing oracle; `problem` is already rounded.
 BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, Element element,
                                  const Forward& forward);
 
-/// The same as it travels. One encoding serves any number of calls.
+/// The encoded inputs, reusable for any number of calls.
 struct EncodedBackward {
   Element element;
   Setting setting;
@@ -53,7 +53,7 @@ struct EncodedBackward {
 };
 EncodedBackward encoded(const BackwardProblem& given, Element element);
 
-/// What a backward stage gave.
+/// The result of a backward stage.
 struct BackwardResult {
   Tensor<float> dQ, dK, dV;  ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
   Tensor<float> dsink;       ///< (1, H, 1, 1); empty: the mask has no sinks
@@ -61,7 +61,7 @@ struct BackwardResult {
 };
 
 /// Sends the numbers of forward(), arrays Q, K, V, O, dO as floats or as the element's codes and lse as floats to the
-/// operation; it gives dQ, dK, dV as floats or as codes of gradient_element, and dsink as floats.
+/// operation. It returns dQ, dK, dV as floats or as codes of gradient_element, and dsink as floats.
 BackwardResult backward(const std::string& operation, const EncodedBackward& given, Element gradient_element,
                         const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send);
 

@@ -22,8 +22,8 @@ struct Pipe {
   int read_end = -1, write_end = -1;
   Pipe() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe could be made");
-    // Above the numbers that the child's dup2 calls use.
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("cannot create a pipe");
+    // Above the descriptors that the child's dup2 calls use.
     read_end = ::fcntl(ends[0], F_DUPFD_CLOEXEC, 10);
     write_end = ::fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
     ::close(ends[0]);
@@ -45,7 +45,7 @@ struct Pipe {
   }
 };
 
-/// A child process. One that was not waited for, since an exception came between, is ended.
+/// A child process. The destructor kills it if nothing has waited for it, after an exception.
 class Child {
  public:
   explicit Child(pid_t pid) : pid_(pid) {
@@ -65,12 +65,12 @@ class Child {
     int status = 0;
     const pid_t pid = std::exchange(pid_, -1);
     while (::waitpid(pid, &status, 0) < 0) {
-      if (errno != EINTR) throw std::runtime_error("how a program ended cannot be had: is SIGCHLD ignored?");
+      if (errno != EINTR) throw std::runtime_error("cannot get the exit status of a program: is SIGCHLD ignored?");
     }
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
   bool ended() const {
-    siginfo_t info{};  // the call fails where nobody remembers the process: SIGCHLD is ignored
+    siginfo_t info{};  // the call fails if SIGCHLD is ignored, since the process is then not recorded
     return ::waitid(P_PID, id_t(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid_;
   }
 
@@ -78,7 +78,7 @@ class Child {
   pid_t pid_;
 };
 
-/// In the child: the program in the place of this one. Returns if that fails.
+/// In the child: replaces this process by the program. Returns on failure.
 void become(const CommandOptions& options, const Pipe& output, const Pipe& lines, char** arguments,
             char** environment) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -93,15 +93,15 @@ void become(const CommandOptions& options, const Pipe& output, const Pipe& lines
   ::execve(arguments[0], arguments, environment);
 }
 
-/// Adds what the pipe holds to `text`; false at its end.
+/// Appends the contents of the pipe to `text`; false at the end of the pipe.
 bool read_some(int pipe, std::string& text) {
-  char buffer[1 << 16];  // as much as a pipe holds
+  char buffer[1 << 16];  // the capacity of a pipe
   const ssize_t count = ::read(pipe, buffer, sizeof buffer);
   if (count > 0) text.append(buffer, std::size_t(count));
   return count > 0 || (count < 0 && errno == EINTR);
 }
 
-/// Calls on_line for each whole line in `text`, and takes it out.
+/// Calls on_line for each complete line in `text`, and removes the line.
 void take_lines(std::string& text, const std::function<void(const std::string&)>& on_line) {
   std::size_t begin = 0;
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -153,7 +153,8 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
 
   // Everything that allocates happens before fork.
   std::vector<std::string> words(argv);
-  words[0] = std::filesystem::absolute(program).string();  // it is found from our folder, and runs in another
+  words[0] =
+      std::filesystem::absolute(program).string();  // relative to this process's folder; the program may run in another
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -167,7 +168,7 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
 
-  Pipe output, lines, trouble;  // trouble: the errno of a start that failed; exec closes it
+  Pipe output, lines, trouble;  // trouble: the errno of a failed start; exec closes it
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -181,7 +182,7 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
   trouble.close_write();
   int error = 0;
   if (::read(trouble.read_end, &error, sizeof error) == ssize_t(sizeof error)) {
-    throw std::runtime_error(argv[0] + " could not be started" +
+    throw std::runtime_error(argv[0] + " cannot be started" +
                              (options.folder.empty() ? "" : " in " + options.folder.string()) + ": " +
                              std::strerror(error));
   }
@@ -199,8 +200,8 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
       child.kill();
       break;
     }
-    // Never waiting for long: a program may close its pipes and go on, or leave a child behind that keeps them open.
-    // After its end one more turn takes all that a pipe can hold.
+    // Polls with a short timeout, since a program may close its pipes and continue, or exit while a child keeps them
+    // open. After the program's end, one more iteration reads everything that a pipe can hold.
     const bool open = output.read_end >= 0 || lines.read_end >= 0;
     pollfd descriptors[2] = {{output.read_end, POLLIN, 0}, {lines.read_end, POLLIN, 0}};
     ::poll(descriptors, 2, ended ? 0 : open ? 20 : 1);

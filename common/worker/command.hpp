@@ -10,19 +10,19 @@
 namespace workbook::worker {
 
 struct CommandOptions {
-  std::filesystem::path folder;                    ///< working directory; empty: ours
-  std::map<std::string, std::string> environment;  ///< added to ours
-  bool capture = true;                             ///< take stdout and stderr, or let them through
+  std::filesystem::path folder;                    ///< working directory; empty: this process's
+  std::map<std::string, std::string> environment;  ///< added to this process's
+  bool capture = true;                             ///< capture stdout and stderr, or pass them through
   double time = 0;                                 ///< seconds; 0: no limit
-  /// If set, the program gets a pipe as descriptor 3, and each line that it writes there comes here; not a last one
-  /// without its newline. An exception ends the program and goes on to the caller.
+  /// If set, the program gets a pipe as descriptor 3, and this function receives each complete line written there. An
+  /// exception ends the program and propagates to the caller.
   std::function<void(const std::string&)> on_line;
 };
 
 struct CommandResult {
   int exit_code = 0;  ///< 128 + signal if it was killed
   bool timed_out = false;
-  std::string output;  ///< stdout and stderr, as they came
+  std::string output;  ///< stdout and stderr, interleaved
 };
 
 /// Runs argv[0] (looked up in PATH if it has no slash). std::runtime_error if it cannot be started.
@@ -31,8 +31,8 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
 /// The program's full path in PATH, or empty.
 std::filesystem::path find_program(const std::string& name);
 
-/// The same for a program of LLVM, "clang++" or "clang-tidy", of version 16 or newer: the newest of those called
-/// clang++-22 to clang++-16, or else the one called clang++.
+/// The same for an LLVM program, "clang++" or "clang-tidy", of version 16 or newer: the newest of clang++-22 to
+/// clang++-16, else plain clang++.
 std::filesystem::path find_clang(const std::string& name);
 
 /// `word` quoted for a POSIX shell.

@@ -100,7 +100,7 @@ WorkerDescription describe(const std::function<Reply(const Call&)>& send, const 
     description.operations = document.at("operations").get<std::vector<std::string>>();
     return description;
   } catch (const json::exception& error) {
-    throw Failure(Ending::broke_protocol, fmt::format("what it says of its stages cannot be read: {}", error.what()));
+    throw Failure(Ending::broke_protocol, fmt::format("the description of its stages is invalid: {}", error.what()));
   }
 }
 

@@ -1,4 +1,4 @@
-// What NLOHMANN_DEFINE_TYPE_… takes beside the library's own types: nothing as null.
+// Extends NLOHMANN_DEFINE_TYPE_… to std::optional: an empty one is null.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,4 @@
-// The simulator's reports as JSON: in a worker's reply, in a verdict, in what grading keeps. Every field, each report
-// whole.
+// The simulator's reports as JSON, with all fields: in a worker's reply, in a verdict, and in grading's records.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +9,7 @@
 namespace workbook::worker {
 
 nlohmann::json reports_json(const std::vector<simt::Report>& reports);
-/// nlohmann::json::exception or std::invalid_argument for a document that is none.
+/// nlohmann::json::exception or std::invalid_argument for a document that does not contain reports.
 std::vector<simt::Report> reports_from_json(const nlohmann::json& json);
 
 }  // namespace workbook::worker

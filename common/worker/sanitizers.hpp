@@ -1,5 +1,5 @@
-// Whether this file is compiled with AddressSanitizer or ThreadSanitizer: then the worker neither counts allocations
-// (the sanitizer owns operator new) nor runs under a limit of address space (shadow memory takes terabytes).
+// Whether this file is compiled with AddressSanitizer or ThreadSanitizer. In that case the worker neither counts
+// allocations (the sanitizer replaces operator new) nor limits its address space (shadow memory takes terabytes).
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

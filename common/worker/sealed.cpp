@@ -20,11 +20,11 @@ namespace workbook::worker {
 
 #if defined(__x86_64__)
 
-// The linker's: where the program's image begins and ends.
+// Symbols of the linker: the begin and the end of the program's image.
 extern "C" const char __executable_start, _end;  // NOLINT(bugprone-reserved-identifier)
 
-// long workbook_system_call(number, six arguments): the kernel's answer, negative where it refuses. The filter knows
-// the address behind its `syscall`.
+// long workbook_system_call(number, six arguments) returns the kernel's result, negative on failure. The filter allows
+// calls from the address after its `syscall`.
 extern "C" {
 __attribute__((visibility("hidden"))) long workbook_system_call(long number, ...);
 extern __attribute__((visibility("hidden"))) const char workbook_system_call_end[];
@@ -60,7 +60,7 @@ long call_system(long number, std::uintptr_t a, std::uintptr_t b, std::uintptr_t
   return -1;
 }
 
-/// A seccomp filter, built from its end: each test says how many instructions to leave out.
+/// A seccomp filter, built from its end, because each test states how many instructions to skip.
 class Filter {
  public:
   void load(std::uint32_t offset) { code_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset)); }
@@ -69,7 +69,7 @@ class Filter {
   }
   void answer(std::uint32_t action) { code_.push_back(BPF_STMT(BPF_RET | BPF_K, action)); }
 
-  /// Refused for these calls where `argument`, which is no address, equals `value`, unless it is the worker's own.
+  /// Refuses these calls if `argument`, which is not an address, equals `value`, except for the worker's own calls.
   void keep_for_us(long number, unsigned argument, std::uint32_t value) {
     load(offsetof(seccomp_data, nr));
     jump(BPF_JEQ, std::uint32_t(number), 0, 3 + kOwn);
@@ -77,7 +77,7 @@ class Filter {
     jump(BPF_JEQ, value, 0, 1 + kOwn);
     unless_our_own();
   }
-  /// Refused for these calls where `argument` has one of these bits, or unless it is the worker's own.
+  /// Refuses these calls if `argument` has one of these bits, except for the worker's own calls.
   void refuse_bits(long number, unsigned argument, std::uint32_t bits) {
     load(offsetof(seccomp_data, nr));
     jump(BPF_JEQ, std::uint32_t(number), 0, 3);
@@ -92,8 +92,8 @@ class Filter {
     jump(BPF_JSET, bits, 0, 1 + kOwn);
     unless_our_own();
   }
-  /// Refused for these calls, of an address and a length, where they touch the memory from `begin` to `end`, which lies
-  /// within one piece of 4 GiB.
+  /// Refuses these calls, which take an address and a length, if they overlap the memory from `begin` to `end`, which
+  /// is within one aligned 4 GiB range.
   void keep_memory(long number, std::uintptr_t begin, std::uintptr_t end) {
     load(offsetof(seccomp_data, nr));
     jump(BPF_JEQ, std::uint32_t(number), 0, 12);
@@ -104,7 +104,7 @@ class Filter {
     jump(BPF_JGE, std::uint32_t(begin), 6, 0);
     code_.push_back(BPF_STMT(BPF_MISC | BPF_TAX, 0));
     code_.push_back(BPF_STMT(BPF_LD | BPF_IMM, std::uint32_t(begin)));
-    code_.push_back(BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0));  // how far it is from the address to `begin`
+    code_.push_back(BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0));  // the distance from the address to `begin`
     code_.push_back(BPF_STMT(BPF_MISC | BPF_TAX, 0));
     load(low(1));
     code_.push_back(BPF_JUMP(BPF_JMP | BPF_JGT | BPF_X, 0, 0, 1));
@@ -119,7 +119,7 @@ class Filter {
 
  private:
   static constexpr std::uint32_t kRefuse = SECCOMP_RET_ERRNO | EPERM;
-  static constexpr std::uint8_t kOwn = 4;  ///< instructions of unless_our_own() but the last
+  static constexpr std::uint8_t kOwn = 4;  ///< instructions of unless_our_own() without the last one
   static std::uint32_t low(unsigned argument) { return std::uint32_t(offsetof(seccomp_data, args)) + 8 * argument; }
   static std::uint32_t high(unsigned argument) { return low(argument) + 4; }
   void unless_our_own() {
@@ -136,7 +136,7 @@ class Filter {
 }  // namespace
 
 void* map_shared(int file, std::size_t bytes) {
-  // All of it at once: the parent knows what it takes.
+  // Maps the whole file, whose size the parent has set.
   const long address = call_system(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file);
   return address == -1 ? nullptr : reinterpret_cast<void*>(address);
 }
@@ -160,7 +160,7 @@ bool seal() {
     filter.keep_for_us(number, 0, kSocket);
   for (const long number : {SYS_dup2, SYS_dup3}) filter.keep_for_us(number, 1, kSocket);
   for (const long number : {SYS_mmap, SYS_mprotect, SYS_pkey_mprotect}) filter.refuse_bits(number, 2, PROT_EXEC);
-  filter.keep_bits_for_us(SYS_mmap, 3, MAP_SHARED);  // no limit of memory counts it
+  filter.keep_bits_for_us(SYS_mmap, 3, MAP_SHARED);  // memory limits do not include shared memory
   filter.refuse_bits(SYS_mmap, 3, MAP_FIXED | MAP_FIXED_NOREPLACE);
   filter.refuse_bits(SYS_mremap, 3, MREMAP_FIXED | 4 /* MREMAP_DONTUNMAP */);
   for (const long number : {SYS_mprotect, SYS_pkey_mprotect, SYS_munmap, SYS_mremap, SYS_madvise})

@@ -1,9 +1,9 @@
-// The worker program: waits for requests, runs the chapter's operation, answers. It is linked with one chapter's files
-// and its special operations, never with the oracle, the tests or another chapter.
+// The worker program: receives requests, runs the chapter's operations and replies. It is linked with one chapter's
+// files and its special operations, never with the oracle, the tests or another chapter.
 //
-// It also counts what an operation allocates, exact to the byte: operator new is replaced. That, and main, lie in this
-// one object file, so that a chapter that defines them as well does not link. The count explains; where a call may take
-// only so much memory (Call::memory), the kernel refuses more.
+// It also counts the bytes that an operation allocates, by replacing operator new. operator new and main are in this
+// one object file, so that a chapter that defines them too does not link. The count is for messages; if a call has a
+// memory limit (Call::memory), the operating system enforces it.
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -38,11 +38,11 @@
 
 namespace {
 
-/// What the running call has allocated. Blocks of earlier calls are theirs, whoever gives them back.
+/// Memory allocated by the running call. Blocks of earlier calls are not counted, even if this call frees them.
 struct Count {
   std::atomic<std::int64_t> now = 0, peak = 0;
   std::atomic<std::uint64_t> call = 0;
-  std::atomic<std::size_t> refused = 0;  ///< of what there was not, the size
+  std::atomic<std::size_t> refused = 0;  ///< the size of an allocation that failed
 } counted;
 
 void begin_count() {
@@ -51,7 +51,7 @@ void begin_count() {
 }
 
 #ifndef WORKBOOK_SANITIZED
-/// In front of each block.
+/// Precedes each block.
 struct alignas(__STDCPP_DEFAULT_NEW_ALIGNMENT__) Note {
   std::size_t size;
   std::uint64_t call;
@@ -59,7 +59,7 @@ struct alignas(__STDCPP_DEFAULT_NEW_ALIGNMENT__) Note {
 
 void* allocate_or_throw(std::size_t size, std::size_t alignment) {
   const std::size_t before = std::max(alignment, sizeof(Note));
-  const std::size_t all = (before + size + before - 1) / before * before;  // aligned_alloc wants a multiple
+  const std::size_t all = (before + size + before - 1) / before * before;  // aligned_alloc needs a multiple
   char* block = size > PTRDIFF_MAX - 2 * before ? nullptr : static_cast<char*>(std::aligned_alloc(before, all));
   if (block == nullptr) {
     counted.refused = size;
@@ -82,7 +82,7 @@ void release(void* pointer, std::size_t alignment) noexcept {
 }  // namespace
 
 #ifndef WORKBOOK_SANITIZED
-// The array and nothrow forms of the standard library call these.
+// The standard library's array and nothrow forms call these functions.
 void* operator new(std::size_t size) {
   return allocate_or_throw(size, 1);
 }
@@ -109,10 +109,10 @@ namespace {
 using cuda::Arguments, cuda::Operations, cuda::Refused, cuda::Unavailable, cuda::device, cuda::DeviceUse;
 using nlohmann::json;
 
-/// The shared memory of one call, mapped while it runs.
+/// The shared memory of one call, mapped during the call.
 class Mapping {
  public:
-  /// `read_only`: so many bytes at its beginning, whole pages.
+  /// `read_only`: the number of read-only bytes at the beginning, whole pages.
   Mapping(std::size_t size, std::size_t read_only) : size_(size) {
     if (size == 0) return;
     base_ = static_cast<std::byte*>(map_shared(kSharedMemory, size));
@@ -171,7 +171,7 @@ class SharedArguments : public Arguments {
   std::map<std::string, Array, std::less<>> arrays_;
 };
 
-/// From here on this process gets so many bytes of memory more, and what malloc takes at a time.
+/// Limits this process from now on to `bytes` more bytes of memory, plus malloc's granularity.
 void limit_memory(std::uint64_t bytes) {
   constexpr std::uint64_t at_a_time = 32 << 10;
   ::mallopt(M_TOP_PAD, 0);
@@ -182,7 +182,8 @@ void limit_memory(std::uint64_t bytes) {
     if (line.starts_with("VmData:")) data = std::stoull(line.substr(7));
   const rlim_t most = data * 1024 + bytes + at_a_time;
   const rlimit limit{most, most};
-  if (data == 0 || ::setrlimit(RLIMIT_DATA, &limit) != 0) throw std::runtime_error("memory cannot be limited here");
+  if (data == 0 || ::setrlimit(RLIMIT_DATA, &limit) != 0)
+    throw std::runtime_error("cannot limit the memory of this process");
 }
 
 void run(const json& request, json& reply) {
@@ -210,14 +211,14 @@ void run(const json& request, json& reply) {
   if (device == nullptr) return;
   const DeviceUse use = device->end();
   reply["counters"] = use.counters;
-  // What the backend allocates on the host is its own affair.
+  // The backend's own host allocations are not counted.
   if (use.used) reply["extra_bytes"] = use.extra_bytes;
 }
 
-/// Given back when memory has run out, so that there is some to say so with.
+/// Freed when memory has run out, so that the error can be reported.
 std::vector<char> reserve(std::size_t(1) << 18);
 
-/// As many reports as a reply has room for, each whole, and how many are left out.
+/// Adds as many complete reports as fit in a reply, and the number of omitted ones.
 void add_reports(json& reply, const std::vector<simt::Report>& reports) {
   constexpr std::size_t room = kLongestMessage / 4;
   std::size_t used = 0;
@@ -233,11 +234,11 @@ void add_reports(json& reply, const std::vector<simt::Report>& reports) {
 }
 
 json answer(const std::string& text) {
-  json request;  // outlives the try block: even the destructor of a json allocates
+  json request;  // outlives the try block, since even a json's destructor allocates
   json reply{{"status", "ok"}, {"seconds", 0.0}, {"extra_bytes", -1}, {"counters", json::object()}};
   const auto failed = [&](const char* status, const std::string& message) {
     reply["status"] = status;
-    reply["message"] = message.substr(0, 4000);  // a reply has its longest length
+    reply["message"] = message.substr(0, 4000);  // the length of a reply is limited
   };
   if (device != nullptr) reply["device"] = {{"name", device->name}, {"compiler", device->compiler}};
   try {
@@ -256,7 +257,7 @@ json answer(const std::string& text) {
     failed("unavailable", unavailable.what());
   } catch (const std::bad_alloc&) {
     reserve = std::vector<char>();  // not {}, which keeps the memory
-    failed("out_of_memory", "it had " + std::to_string(counted.now) + " bytes, and asked for " +
+    failed("out_of_memory", "it held " + std::to_string(counted.now) + " bytes and requested " +
                                 std::to_string(counted.refused) + " more");
   } catch (const OutsideMatrix& outside) {
     failed("read_outside", outside.what());
@@ -267,19 +268,19 @@ json answer(const std::string& text) {
   } catch (const std::exception& error) {
     failed("threw", error.what());
   } catch (...) {
-    failed("threw", "something that is not a std::exception");
+    failed("threw", "an exception that is not a std::exception");
   }
   return reply;
 }
 
-/// Whether a filter of system calls holds already: it does not tell, or says so.
+/// Whether a system call filter is already active.
 bool is_isolated() {
   return ::prctl(PR_GET_SECCOMP) != 0;
 }
 
 int serve() {
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
-  // CUDA's driver makes memory executable, and a sanitizer maps where it likes.
+  // CUDA's driver makes memory executable, and a sanitizer maps over existing memory.
   if (kCountsMemory && (device == nullptr || std::string_view(device->name) != "cuda") && !seal() && is_isolated()) {
     std::fputs("the worker cannot be sealed\n", stderr);
     return 1;
@@ -289,10 +290,10 @@ int serve() {
   while (const auto request = receive_message(kSocket, -1, timed_out, own)) {
     const json reply = answer(*request);
     std::fflush(stdout);
-    // Text thrown by the chapter may be no UTF-8: replaced, never an exception.
+    // Invalid UTF-8 in a text thrown by the chapter is replaced, and never throws.
     if (!send_message(kSocket, reply.dump(-1, ' ', false, json::error_handler_t::replace), own)) {
-      // The chapter has closed the pipe. The parent sees it and ends this process; were it to end by itself, that would
-      // pass for an exit() of the chapter's.
+      // The chapter has closed the pipe. The parent detects it and ends this process. If the process ended by itself,
+      // the parent would report an exit() by the chapter.
       while (true) ::pause();
     }
   }

@@ -1,4 +1,4 @@
-// Several things at a time, one on each core.
+// Runs tasks in parallel, one per core.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace workbook::worker {
 
-/// Calls task(0) … task(count - 1), as many at a time as there are cores. The first exception ends it and goes on to
-/// the caller.
+/// Calls task(0) … task(count - 1), with one thread per core. The first exception stops the loop and propagates to the
+/// caller.
 template <class Task>
 void share_cores(std::size_t count, const Task& task) {
   std::atomic<std::size_t> next{0};

@@ -1,4 +1,4 @@
-// CMake's targets that workers and tests need: test programs, the server, the simulator.
+// Builds the CMake targets that workers and tests need: test programs, the server, the simulator.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A file's name, size and time; its name alone if there is none.
+/// A file's name, size and time; only the name if the file does not exist.
 std::string state_of(const fs::path& path) {
   std::error_code missing;
   const auto time = fs::last_write_time(path, missing);
@@ -26,8 +26,8 @@ std::string state_of(const fs::path& path) {
   return fmt::format("{} {} {}\n", path.string(), size, time.time_since_epoch().count());
 }
 
-/// All that the book's own code is made of, and Debian's list of packages, for compilers and libraries. To read it
-/// takes two milliseconds; to ask CMake and ninja whether there is anything to do takes a hundred times as long.
+/// The state of all files of the book's own code, and of Debian's package list, which represents compilers and
+/// libraries. Reading it takes two milliseconds; a query of CMake and ninja takes a hundred times as long.
 std::string state_of_sources(const Toolchain& toolchain) {
   std::vector<std::string> states;
   for (const char* folder : {"common", "tests", "cmake"}) {
@@ -44,7 +44,7 @@ std::string state_of_sources(const Toolchain& toolchain) {
   return fmt::format("{}", fmt::join(states, ""));
 }
 
-/// What a target has made, as far as anybody uses it: a program of its name, and what workers are linked with.
+/// The outputs of a target that are in use: a program of its name, and the objects that workers are linked with.
 std::string state_of_made(const Toolchain& toolchain, const std::string& target) {
   std::string state = state_of(toolchain.build_folder / "bin" / target);
   for (const auto& [backend, how] : toolchain.backends) {
@@ -56,7 +56,7 @@ std::string state_of_made(const Toolchain& toolchain, const std::string& target)
   return state;
 }
 
-/// Which targets were built, and of what.
+/// The targets that were built, with the state of their sources.
 class BuiltTargets {
  public:
   explicit BuiltTargets(const Toolchain& toolchain)
@@ -77,7 +77,7 @@ class BuiltTargets {
   std::string state(const std::string& target) const { return hash(sources_ + state_of_made(toolchain_, target)); }
   const Toolchain& toolchain_;
   fs::path path_;
-  std::string sources_;  ///< before the build: what is saved meanwhile is built next time
+  std::string sources_;  ///< before the build, so that files saved during it are built next time
   json built_;
 };
 
@@ -93,7 +93,7 @@ void build_targets(const Toolchain& toolchain, const std::vector<std::string>& t
   if (result.exit_code == 0) return built.remember(targets);
   std::string end = result.output;
   if (end.size() > 4000) end = "…" + end.substr(end.size() - 4000);
-  throw std::runtime_error("the book's own code did not build:\n" + end);
+  throw std::runtime_error("building the book's own code failed:\n" + end);
 }
 
 }  // namespace workbook::worker

@@ -30,8 +30,8 @@
 
 namespace workbook::worker {
 
-/// A file descriptor that is closed with its owner, and at exec.
-// Not in the unnamed namespace: Worker::Process has some.
+/// A file descriptor that is closed by its destructor and at exec.
+// Not in the unnamed namespace, because Worker::Process has members of this type.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -54,12 +54,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLatest = 10;  // so many times its limit a call may take by the clock
+constexpr double kLatest = 10;  // wall-clock limit of a call, as a multiple of its time limit
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kAlignment = 256;  // of every array, in bytes
-constexpr std::size_t kGuard = 1024;     // bytes before and after every array, its own: so that the right one is blamed
-constexpr std::byte kUnwritten{0xFF};    // as float, double, float16 or bfloat16: NaN
-// Guards are NaN as well, for what reads outside an array, but not the NaN of outputs, for what copies one there.
+constexpr std::size_t kGuard =
+    1024;  // bytes before and after every array, not shared, so that an overflow is attributed to the right array
+constexpr std::byte kUnwritten{0xFF};  // NaN as float, double, float16 and bfloat16
+// Guards are NaN too, which exposes reads outside an array. It is not the NaN of outputs, which exposes copies of a
+// guard into an output.
 constexpr std::byte kGuardBytes[2] = {std::byte{0xF5}, std::byte{0xFF}};
 
 [[noreturn]] void fail(Ending ending, const std::string& message) {
@@ -69,31 +71,30 @@ constexpr std::byte kGuardBytes[2] = {std::byte{0xF5}, std::byte{0xFF}};
 std::string signal_text(int signal) {
   switch (signal) {
     case SIGSEGV:
-      return "signal 11, segmentation fault: it touched memory that is not its own";
+      return "signal 11, segmentation fault: it accessed memory that does not belong to it";
     case SIGABRT:
-      return "signal 6, abort: an assertion failed (as that of a std::span or std::vector whose index is past its "
-             "end), "
-             "abort() was called, or the memory allocator found damage";
+      return "signal 6, abort: an assertion failed (for example, an index past the end of a std::span or std::vector), "
+             "abort() was called, or the allocator detected corrupted memory";
     case SIGFPE:
-      return "signal 8: an integer was divided by zero, or floating-point exceptions were made fatal";
+      return "signal 8: an integer division by zero, or a trapped floating-point exception";
     case SIGILL:
-      return "signal 4: an illegal instruction, or a function that ended without its return";
+      return "signal 4: an illegal instruction, or a function that ended without a return";
     case SIGBUS:
       return "signal 7, bus error";
     case SIGKILL:
-      return "signal 9, killed: probably by the system, for want of memory";
+      return "signal 9, killed: probably by the system, for lack of memory";
     default:
       return fmt::format("signal {}, {}", signal, strsignal(signal));
   }
 }
 
-/// A number that the worker cannot foresee: see protocol.hpp.
+/// A number that the worker cannot predict: see protocol.hpp.
 std::uint64_t new_id() {
   static std::random_device device;
   return std::uint64_t(device()) << 32 | device();
 }
 
-/// Where one array lies in the shared memory: the bytes from `begin` to `end`, with a guard on either side.
+/// The location of one array in the shared memory: the bytes from `begin` to `end`, with a guard on either side.
 struct Place {
   std::size_t guard_begin, begin, end, guard_end;
 };
@@ -103,12 +104,12 @@ Place place_of(std::size_t bytes, std::size_t from) {
   return {from, begin, begin + bytes, begin + (bytes + kAlignment - 1) / kAlignment * kAlignment + kGuard};
 }
 
-/// The shared memory as this process has mapped it.
+/// This process's mapping of the shared memory.
 class Mapping {
  public:
   Mapping(int file, std::size_t size) : size_(size) {
     void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (address == MAP_FAILED) fail(Ending::out_of_memory, "the arrays could not be mapped");
+    if (address == MAP_FAILED) fail(Ending::out_of_memory, "cannot map the arrays");
     base_ = static_cast<std::byte*>(address);
   }
   ~Mapping() { ::munmap(base_, size_); }
@@ -131,8 +132,8 @@ class Mapping {
   std::byte* base_;
 };
 
-/// What the threads of a process have had of the processor, in seconds: the busiest one, and how long the one that had
-/// to wait most has waited for its turn.
+/// CPU time of a process's threads in seconds: the run time of the busiest thread, and the longest time that a thread
+/// was ready but not scheduled.
 struct Usage {
   double run = 0, queued = 0;
 };
@@ -140,7 +141,7 @@ Usage usage_of(pid_t pid) {
   Usage most;
   std::error_code ended;
   for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ended)) {
-    double run = 0, queued = 0;  // nanoseconds; nothing where the kernel does not count them
+    double run = 0, queued = 0;  // nanoseconds; unset if the kernel does not count them
     std::ifstream(thread.path() / "schedstat") >> run >> queued;
     most = {std::max(most.run, 1e-9 * run), std::max(most.queued, 1e-9 * queued)};
   }
@@ -207,7 +208,8 @@ struct Worker::Process {
 };
 
 void Worker::Process::start() {
-  // Fixed descriptor numbers in the child: everything made here must lie above them, or dup2 would overwrite it.
+  // The child uses fixed descriptor numbers. Every descriptor created here must be above them, or dup2 would overwrite
+  // it.
   const auto above = [](int number) {
     const int moved = ::fcntl(number, F_DUPFD_CLOEXEC, 10);
     ::close(number);
@@ -215,18 +217,18 @@ void Worker::Process::start() {
   };
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-    fail(Ending::not_started, "no socket pair could be made");
+    fail(Ending::not_started, "cannot create a socket pair");
   }
   Descriptor child_socket = above(pair[1]);
   socket = above(pair[0]);
   memory = above(::memfd_create("workbook-arrays", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   printed = above(::memfd_create("workbook-printed", MFD_CLOEXEC));
-  if (memory.get() < 0 || printed.get() < 0) fail(Ending::not_started, "no shared memory could be made");
-  // The worker must not shrink what we have mapped: touching the missing part would kill us.
+  if (memory.get() < 0 || printed.get() < 0) fail(Ending::not_started, "cannot create shared memory");
+  // Prevents the worker from shrinking the file: an access to the missing part would kill this process.
   ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
 
   std::vector<std::string> words = limits.prefix;
-  // Code that nobody trusts gets no look at this process, which knows what is expected of it.
+  // Untrusted code must not be able to inspect this process, which holds the expected results.
   if (!limits.prefix.empty()) ::prctl(PR_SET_DUMPABLE, 0);
   if (!limits.debugger.empty()) words = {"/bin/sh", "-c", limits.debugger + " \"$0\""};
   words.push_back(executable.string());
@@ -243,14 +245,14 @@ void Worker::Process::start() {
     ::dup2(child_socket.get(), kSocket);
     ::dup2(memory.get(), kSharedMemory);
     if (limits.debugger.empty()) {
-      ::setpgid(0, 0);  // so that what it starts can be killed with it
+      ::setpgid(0, 0);  // so that its children can be killed with it
       const int nothing = ::open("/dev/null", O_RDONLY);
       ::dup2(nothing, 0);
       ::dup2(printed.get(), 1);
       ::dup2(printed.get(), 2);
       const rlimit core{0, 0};
       ::setrlimit(RLIMIT_CORE, &core);
-      ::signal(SIGXFSZ, SIG_DFL);  // ignored, the limit would cut the output off and say nothing
+      ::signal(SIGXFSZ, SIG_DFL);  // if ignored, the limit would truncate the output silently
       const rlimit file{limits.printed, limits.printed};
       ::setrlimit(RLIMIT_FSIZE, &file);
       if (kCountsMemory && limits.memory != 0) {
@@ -267,17 +269,17 @@ void Worker::Process::start() {
   }
 }
 
-/// Whether it has ended by itself; stop() then learns how.
+/// Whether the process has ended by itself; stop() then returns its status.
 bool Worker::Process::ended() const {
-  siginfo_t info{};  // the call fails where nobody remembers the process: SIGCHLD is ignored
+  siginfo_t info{};  // the call fails if SIGCHLD is ignored, since the process is then not recorded
   return ::waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid;
 }
 
-/// Ends the process, if it runs, and whatever it has started; returns its wait status.
+/// Kills the process, if it runs, and its children; returns its wait status.
 int Worker::Process::stop() {
   if (pid < 0) return 0;
   int status = 0;
-  socket = Descriptor();  // a worker that waits for a request sees the end and returns
+  socket = Descriptor();  // a worker that waits for a request detects the closed socket and returns
   for (auto left = limits.patience; left.count() > 0 && !ended(); left -= std::chrono::milliseconds(10))
     ::usleep(10000);
   if (limits.debugger.empty()) ::kill(-pid, SIGKILL);
@@ -288,7 +290,7 @@ int Worker::Process::stop() {
   return status;
 }
 
-/// The end of what this call printed.
+/// The last part of what this call printed.
 std::string Worker::Process::last_printed(std::size_t most) const {
   const off_t end = ::lseek(printed.get(), 0, SEEK_END);
   const off_t from = std::max<off_t>(0, end - off_t(most));
@@ -306,9 +308,9 @@ Failure Worker::Process::failure(Ending ending, const std::string& message) cons
   return failure;
 }
 
-/// The worker is gone without an answer: finds out how.
+/// Determines how the worker ended without a reply.
 Failure Worker::Process::died(const std::string& operation) {
-  // It may have closed its end and still run: a moment to end by itself, then it is ended.
+  // It may have closed its end and still run, so it gets a short time to exit and is then killed.
   bool by_itself = ended();
   for (int i = 0; i < 50 && !by_itself; ++i) {
     ::usleep(2000);
@@ -325,17 +327,16 @@ Failure Worker::Process::died(const std::string& operation) {
       return failure(Ending::output_flood,
                      fmt::format("the code printed more than {} MiB during \"{}\"", limits.printed >> 20, operation));
     }
-    const std::string stack =
-        signal == SIGSEGV && limits.stack != 0
-            ? fmt::format(", or wanted more than the {} KiB that its stack has", limits.stack >> 10)
-            : "";
+    const std::string stack = signal == SIGSEGV && limits.stack != 0
+                                  ? fmt::format(", or exceeded its stack of {} KiB", limits.stack >> 10)
+                                  : "";
     return failure(Ending::crashed,
                    fmt::format("the code was killed during \"{}\" by {}{}", operation, signal_text(signal), stack));
   }
   if (WEXITSTATUS(status) == 127) {
-    return failure(Ending::not_started, fmt::format("{} could not be started", executable.string()));
+    return failure(Ending::not_started, fmt::format("cannot start {}", executable.string()));
   }
-  return failure(Ending::exited, fmt::format("the program ended with exit({}) during \"{}\", before it answered",
+  return failure(Ending::exited, fmt::format("the program ended with exit({}) during \"{}\", before it replied",
                                              WEXITSTATUS(status), operation));
 }
 
@@ -350,8 +351,8 @@ Limits& Worker::limits() {
   return process_->limits;
 }
 
-/// Waits as long as the call may take. A call that was ready to run and did not get the processor, because of what else
-/// runs on this machine, is not late: it gets that time, up to kLatest times the limit in all.
+/// Waits until the call's time limit. Time in which the call was ready but not scheduled, because of other load on this
+/// machine, is added to the limit, up to kLatest times the limit in total.
 std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out) const {
   if (!limits.debugger.empty()) return receive_message(socket.get(), -1, timed_out);
   const Usage before = usage_of(pid);
@@ -372,14 +373,14 @@ std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out) cons
   }
 }
 
-/// Sends the request, waits for its reply. Throws Failure where there is none.
+/// Sends the request and waits for its reply. Throws Failure if there is none.
 json Worker::Process::exchange(const std::string& operation, json request) {
   const std::uint64_t id = new_id();
   request["id"] = id;
   bool timed_out = false;
   std::optional<std::string> text;
   if (send_message(socket.get(), request.dump())) text = wait_for_reply(timed_out);
-  // Where a child of its keeps the pipe open, only the time limit tells that the worker is gone.
+  // If a child of the worker keeps the pipe open, only the time limit reveals that the worker has ended.
   if (timed_out && !ended()) {
     stop();
     throw failure(Ending::timed_out,
@@ -392,25 +393,25 @@ json Worker::Process::exchange(const std::string& operation, json request) {
   if (!reply.is_object() || reply.value("id", json()) != id) {
     stop();
     throw failure(Ending::broke_protocol,
-                  fmt::format("what came back from \"{}\" is not a reply of the book's to this call", operation));
+                  fmt::format("the answer to \"{}\" is not a valid reply to this call", operation));
   }
   return reply;
 }
 
 Reply Worker::call(const Call& call) {
   Process& process = *process_;
-  // Ended after its last answer: not this call's doing.
+  // The process ended after its last reply, independently of this call.
   if (process.pid >= 0 && (call.memory_ || process.ended())) process.stop();
   if (process.pid < 0) process.start();
 
-  // Lay out the arrays, each between guards of its own.
+  // Lays out the arrays, each between guards of its own.
   json request{{"operation", call.operation_}, {"numbers", json::object()}, {"arrays", json::array()}};
   for (const auto& [name, number] : call.numbers_) {
     request["numbers"][name] = std::isfinite(number) ? json(number) : json(fmt::format("{}", number));
   }
   std::size_t size = kGuard;
   std::vector<Place> places;
-  std::size_t read_only = 0;  // so many bytes at the beginning: inputs, to the end of a page
+  std::size_t read_only = 0;  // size of the read-only part: the inputs, up to a page boundary
   for (const Call::Array& array : call.arrays_) {
     const std::size_t bytes = array.element_size * array.count;
     if (call.memory_ && array.values == nullptr && read_only == 0)
@@ -425,7 +426,7 @@ Reply Worker::call(const Call& call) {
   if (call.memory_) request["memory"] = *call.memory_;
   const off_t have = ::lseek(process.memory.get(), 0, SEEK_END);
   if (have < off_t(size) && ::ftruncate(process.memory.get(), off_t(size)) != 0) {
-    fail(Ending::out_of_memory, fmt::format("{} MiB of shared memory for the arrays are not to be had", size >> 20));
+    fail(Ending::out_of_memory, fmt::format("cannot allocate {} MiB of shared memory for the arrays", size >> 20));
   }
   const Mapping memory(process.memory.get(), size);
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -439,10 +440,10 @@ Reply Worker::call(const Call& call) {
     }
   }
 
-  // What earlier calls printed is forgotten: the limit, and what comes back, are of this call.
+  // Discards the output of earlier calls, since the limit and the returned text apply to this call.
   if (::ftruncate(process.printed.get(), 0) == 0) ::lseek(process.printed.get(), 0, SEEK_SET);
   const json answer = process.exchange(call.operation_, std::move(request));
-  if (call.memory_) process.stop();  // its limit stays what it is
+  if (call.memory_) process.stop();  // the limit of a process cannot be changed
 
   Reply reply;
   std::string status, message;
@@ -451,7 +452,7 @@ Reply Worker::call(const Call& call) {
   const auto broken_reply = [&] {
     process.stop();
     return process.failure(Ending::broke_protocol,
-                           fmt::format("what came back from \"{}\" is not a reply of the book's", call.operation_));
+                           fmt::format("the answer to \"{}\" is not a valid reply", call.operation_));
   };
   try {
     status = answer.at("status").get<std::string>();
@@ -478,11 +479,11 @@ Reply Worker::call(const Call& call) {
   if (status == "refused") throw process.failure(Ending::refused, message);
   if (status == "unavailable") throw process.failure(Ending::unavailable, message);
   if (status == "out_of_memory") {
-    process.stop();  // what it has leaked must not be missing in the next call
-    const std::string most = call.memory_ ? fmt::format("it may have {} bytes of its own", *call.memory_)
+    process.stop();  // memory that it leaked must be available to the next call
+    const std::string most = call.memory_ ? fmt::format("limit {} bytes of its own", *call.memory_)
                                           : fmt::format("limit {} MiB", process.limits.memory >> 20);
     throw process.failure(Ending::out_of_memory,
-                          fmt::format("the code asked for more memory than there is during \"{}\" ({}): {}",
+                          fmt::format("the code requested more memory than available during \"{}\" ({}): {}",
                                       call.operation_, most, message));
   }
   if (status == "reported") {
@@ -497,12 +498,12 @@ Reply Worker::call(const Call& call) {
                           fmt::format("the code threw an exception during \"{}\": {}", call.operation_, message));
   }
   if (status != "ok") {
-    if (reply.device == "cuda") process.stop();  // a kernel's fault spoils the device's context for what follows
+    if (reply.device == "cuda") process.stop();  // a failed kernel leaves the device context unusable
     throw process.failure(Ending::threw,
                           fmt::format("the code threw an exception during \"{}\": {}", call.operation_, message));
   }
 
-  // Guards and inputs, then the outputs.
+  // Checks guards and inputs, then reads the outputs.
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Call::Array& array = call.arrays_[i];
     const Place& place = places[i];
@@ -518,9 +519,8 @@ Reply Worker::call(const Call& call) {
     if (array.values == nullptr) {
       reply.outputs[array.name].assign(memory.at(place.begin), memory.at(place.end));
     } else if (bytes > 0 && std::memcmp(memory.at(place.begin), array.values, bytes) != 0) {
-      throw process.failure(
-          Ending::changed_input,
-          fmt::format("\"{}\" changed its input {}: inputs are only to be read", call.operation_, array.name));
+      throw process.failure(Ending::changed_input, fmt::format("\"{}\" changed its input {}: inputs are read-only",
+                                                               call.operation_, array.name));
     }
   }
   reply.printed = process.last_printed(2000);

@@ -1,9 +1,9 @@
-// The parent's side of the pipe: starts a worker process, calls its operations, and turns every way to die into a
-// named failure. Knows nothing of chapters, exercises or attention.
+// The parent's side of the pipe: starts a worker process, calls its operations, and converts every abnormal end into a
+// named failure. Independent of chapters, exercises and attention.
 //
-// Inputs and outputs travel in one shared memory file, requests and replies over a socket pair. Outputs are pre-filled
-// with NaN, guard bands lie round every array, inputs are compared after the call. Nothing that the worker says about
-// passing is read: it can only fill the outputs.
+// Inputs and outputs are in one shared memory file; requests and replies use a socket pair. Outputs are pre-filled with
+// NaN, every array has guard bands, and inputs are compared after the call. The worker cannot report that a test
+// passes; it can only fill the outputs.
 #pragma once
 
 #include <chrono>
@@ -26,51 +26,51 @@ namespace workbook::worker {
 /// How a call can end without a result.
 enum class Ending {
   todo,            ///< the code reached WORKBOOK_TODO; `Failure::todo` holds the id
-  refused,         ///< given code declined before doing any work
-  unavailable,     ///< the backend has no device to run kernels on, or one that is too small for this call
+  refused,         ///< given code refused the call before doing any work
+  unavailable,     ///< the backend has no device to run kernels on, or the device is too small for this call
   threw,           ///< an exception left the operation
   reported,        ///< the simulator found mistakes in a kernel: `Failure::reports`
-  read_outside,    ///< an index lay outside a matrix of the CPU's chapters, and was neither read nor written
+  read_outside,    ///< an index was outside a matrix of a CPU chapter; no access took place
   crashed,         ///< killed by a signal (segmentation fault, abort, …)
   exited,          ///< the process ended without answering
   timed_out,       ///< no answer within the limit
   out_of_memory,   ///< an allocation failed under the memory limit
   output_flood,    ///< printed more than the limit
-  broke_protocol,  ///< what came back is not a reply
-  wrote_outside,   ///< a guard band round an array was overwritten
-  changed_input,   ///< an input is no longer what was sent
+  broke_protocol,  ///< the answer is not a valid reply
+  wrote_outside,   ///< a guard band of an array was overwritten
+  changed_input,   ///< an input differs from what was sent
   not_started,     ///< the executable could not be started
 };
 /// "timed out", "crashed", …
 const char* name(Ending ending);
 
-/// A call that did not return. what() is one or two sentences for the reader, what the code printed last included, and
-/// the texts of the reports.
+/// A call that did not return. what() is one or two sentences for the reader, with the last lines printed by the code
+/// and the texts of the reports.
 class Failure : public std::runtime_error {
  public:
   Failure(Ending ending, const std::string& message, std::string todo = "")
       : std::runtime_error(message), ending(ending), todo(std::move(todo)) {}
   Ending ending;
   std::string todo;
-  std::string printed;  ///< the end of what the code printed during the call
+  std::string printed;  ///< the last part of the code's output during the call
   std::vector<simt::Report> reports;
-  std::size_t reports_left_out = 0;  ///< so many more there were than a reply has room for
+  std::size_t reports_left_out = 0;  ///< number of reports that did not fit in the reply
 };
 
-/// Bytes of address space for a worker: on the simulator each core has a block of its own, with stacks for its threads.
+/// Bytes of address space for a worker. On the simulator each core runs a thread block, with stacks for its threads.
 std::uint64_t usual_memory();
 
 struct Limits {
-  static constexpr std::chrono::hours kLongest{24};  ///< for calls that a person waits for: as good as no limit
+  static constexpr std::chrono::hours kLongest{24};  ///< effectively unlimited, for calls that a person waits for
   std::chrono::duration<double> time{10};            ///< per call, wall clock
   std::uint64_t memory = usual_memory();  ///< bytes of address space, 0: no limit; not applied in sanitizer builds
-  std::uint64_t stack = 0;                ///< bytes of its stack, so that no large array hides there; 0: the system's
-  std::uint64_t printed = 16ull << 20;    ///< bytes written to stdout and stderr, per call
-  std::string debugger;  ///< a shell's command that starts it on this terminal, without limits; or none
-  /// How long it may take to end when it is told to, before it is killed: a tool that watches it writes its report
+  std::uint64_t stack = 0;  ///< bytes of its stack, which prevents large arrays there; 0: the system's default
+  std::uint64_t printed = 16ull << 20;  ///< bytes written to stdout and stderr, per call
+  std::string debugger;  ///< a shell command that starts the worker on this terminal, without limits; or empty
+  /// The time to exit when requested, before the worker is killed. A tool that observes the worker writes its report
   /// then.
   std::chrono::duration<double> patience{0};
-  /// Program and arguments that start the worker in an isolation of its own; its executable is put behind them.
+  /// Program and arguments that start the worker in isolation; its executable is appended.
   std::vector<std::string> prefix;
 };
 
@@ -79,8 +79,8 @@ class Call {
  public:
   explicit Call(std::string operation) : operation_(std::move(operation)) {}
   Call& number(const std::string& name, double value);
-  /// The operation gets so many bytes of memory and no more, wherever from; its stack has its own limit. It runs in a
-  /// process that has kept nothing of earlier calls, and can do no more than read its inputs.
+  /// Limits the operation's memory to `bytes` bytes from any source; the stack has its own limit. The operation runs in
+  /// a process that keeps nothing from earlier calls, and its inputs are read-only.
   Call& memory(std::uint64_t bytes);
   template <class T>
   Call& input(const std::string& name, std::span<const T> values) {
@@ -115,17 +115,17 @@ class Call {
   std::optional<std::uint64_t> memory_;
 };
 
-/// What came back.
+/// The result of a call.
 struct Reply {
   double seconds = 0;  ///< wall clock of the operation, measured by the worker
-  /// Peak of what the operation allocated: operator new, or, if it used a device, memory there beyond the call's own
-  /// tensors. -1: not counted.
+  /// Peak memory allocated by the operation: by operator new or, if it used a device, device memory in addition to the
+  /// call's tensors. -1: not counted.
   std::int64_t extra_bytes = -1;
-  std::map<std::string, double> counters;  ///< what the backend counted (none on the CPU)
+  std::map<std::string, double> counters;  ///< the backend's counters (none on the CPU)
   std::map<std::string, std::vector<std::byte>> outputs;
-  std::string printed;          ///< the end of what the code printed during the call
+  std::string printed;          ///< the last part of the code's output during the call
   std::string device;           ///< "sim" or "cuda"; empty on the CPU
-  std::string device_compiler;  ///< what compiled the kernels' backend: "nvcc 13.0"
+  std::string device_compiler;  ///< compiler of the kernels' backend: "nvcc 13.0"
 
   template <class T>
   std::vector<T> output(const std::string& name) const {
@@ -135,12 +135,12 @@ struct Reply {
     return values;
   }
 
-  /// 0 for what the backend does not count, or what did not happen.
+  /// 0 if the backend does not count it, or if it did not occur.
   double counter(const std::string& name) const {
     const auto found = counters.find(name);
     return found == counters.end() ? 0 : found->second;
   }
-  /// Bytes that the kernels asked of device memory: by loads and stores, cp.async, and TMA.
+  /// Bytes that the kernels requested from device memory: by loads and stores, cp.async, and TMA.
   double read_bytes() const {
     return counter("global.load_bytes") + counter("global.async_bytes") + counter("global.bulk_load_bytes");
   }
@@ -149,7 +149,7 @@ struct Reply {
   }
 };
 
-/// A worker process. Started at the first call, and again after it died.
+/// A worker process. Started at the first call, and restarted after it has ended.
 class Worker {
  public:
   explicit Worker(std::filesystem::path executable, Limits limits = {});

@@ -1,19 +1,19 @@
 """The book's kernels, or yours, from Python.
 
     ./workbook library --chapters 8,9              # your chapters; --solutions: the book's
-    export PYTHONPATH=python                       # of the book
+    export PYTHONPATH=python                       # relative to the book's folder
 
     from flash_attention_workbook import attention, flash_attn_func
-    O = attention(Q, K, V, causal=True)            # (B, H, N, d), as scaled_dot_product_attention
-    o = flash_attn_func(q, k, v, causal=True)      # (B, N, H, d), as the package flash_attn
+    O = attention(Q, K, V, causal=True)            # (B, H, N, d), like scaled_dot_product_attention
+    o = flash_attn_func(q, k, v, causal=True)      # (B, N, H, d), like the package flash_attn
 
-numpy arrays, and PyTorch's tensors on the CPU, go to the simulator; tensors on a GPU go to the GPU. There the functions
-are operators of PyTorch: they have gradients, torch.compile knows them, CUDA graphs capture them. activate() puts them
-behind PyTorch's own scaled_dot_product_attention. What no stage of the library does is an error that says what is
-allowed; fallback=True gives it to PyTorch instead.
+numpy arrays and PyTorch tensors on the CPU run on the simulator; tensors on a GPU run there. For tensors, the functions
+are PyTorch operators with gradients, and torch.compile and CUDA graphs support them. activate() makes PyTorch's own
+scaled_dot_product_attention call them. A problem that no stage of the library supports raises an error that says what
+is allowed; with fallback=True PyTorch computes it instead.
 
-A mistake of a kernel on the simulator is an error with the simulator's report. On a GPU a kernel fails after its call
-has returned: synchronize() says how, and so does every call if WORKBOOK_SYNCHRONIZE=1 is set.
+A mistake in a kernel raises an error with the simulator's report. On a GPU a kernel fails after its call has returned:
+synchronize() then raises the error, as does every call if WORKBOOK_SYNCHRONIZE=1 is set.
 """
 
 from .library import KernelFailed, Library, NotServed, OpenExercise, Unavailable, WorkbookError, library_for, load
@@ -29,12 +29,12 @@ def _is_torch(array):
 
 
 def stages(backend):
-    """What the library for "sim" or "cuda" holds."""
+    """The stages of the library for "sim" or "cuda"."""
     return list(library_for(backend).stages)
 
 
 def synchronize(backend="cuda"):
-    """Waits for the device. KernelFailed or OpenExercise for what kernels came to since the last time."""
+    """Waits for the device. Raises KernelFailed or OpenExercise for kernels launched since the last call."""
     library_for(backend).synchronize()
 
 
@@ -44,15 +44,15 @@ def attention(
 ):  # fmt: skip
     """softmax(scale·Q Kᵀ) V, with the layout of PyTorch's scaled_dot_product_attention.
 
-    query: (B, H, Nq, d); key, value: (B, Hkv, Nk, d), H a multiple of Hkv; float16 or bfloat16. scale: 1/√d if it is
-    None. causal: the mask of FlashAttention, which ends at the last query and key (PyTorch's begins at the first ones;
-    the two differ where Nq is not Nk); a row that sees no key becomes 0. deterministic: gradients that are the same in
-    every run, bit by bit. return_lse: gives (O, LSE), LSE (B, H, Nq) in float32. fallback: what no stage serves is
-    computed by PyTorch. NotServed otherwise.
+    query: (B, H, Nq, d); key, value: (B, Hkv, Nk, d), H a multiple of Hkv; float16 or bfloat16. scale: None
+    means 1/√d. causal: FlashAttention's mask, aligned to the last query and key (PyTorch's is aligned to the first;
+    they differ if Nq is not Nk); fully masked rows become 0. deterministic: bitwise reproducible gradients.
+    return_lse: returns (O, LSE), with LSE (B, H, Nq) in float32. fallback: PyTorch computes what no stage supports;
+    otherwise NotServed.
 
-    For libraries with a stage of chapter 15 or 16: mask, in place of causal, as ./workbook run --mask takes it,
-    "window=256,0+softcap=50+alibi" or "documents=600,424"; sink: (H), float32, a logit for each head of Q in the softmax's sum alone; lengths:
-    those of sequences that are packed one after the other, N together, on the host.
+    For libraries with a stage of chapter 15 or 16: mask, instead of causal, in the syntax of ./workbook run --mask:
+    "window=256,0+softcap=50+alibi" or "documents=600,424"; sink: (H), float32, one logit per query head, added to the
+    softmax's denominator only; lengths: lengths of packed sequences, on the host, which add up to N.
     """
     if _is_torch(query):
         from . import torch_operators as of
@@ -64,8 +64,8 @@ def attention(
 def attention_gradients(
     dO, query, key, value, O, lse, causal=False, scale=None, deterministic=False, *, mask=None, sink=None, lengths=None
 ):
-    """dQ, dK, dV, and with sinks dsink, of numpy arrays: what the arguments of attention() and its results, with
-    return_lse, say."""
+    """dQ, dK, dV and, with sinks, dsink, as numpy arrays, from the arguments of attention() and its results with
+    return_lse."""
     from . import numpy_arrays
 
     return numpy_arrays.attention_gradients(
@@ -74,7 +74,7 @@ def attention_gradients(
 
 
 def _flash_mask(causal, window_size, softcap, rows):
-    """causal or mask of attention(), from FlashAttention's options. rows: more than any window has."""
+    """The mask of attention() for FlashAttention's options. rows: exceeds every window."""
     left, right = window_size
     if causal:
         right = 0
@@ -89,11 +89,11 @@ def flash_attn_func(
     q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
     deterministic=False, return_attn_probs=False, fallback=False,
 ):  # fmt: skip
-    """The function of this name of FlashAttention 2, with its layout: q (B, Nq, H, d); k, v (B, Nk, Hkv, d).
+    """FlashAttention-2's function of this name, with its layout: q (B, Nq, H, d); k, v (B, Nk, Hkv, d).
 
-    return_attn_probs: gives (out, softmax_lse, None), softmax_lse (B, H, Nq). window_size and softcap want a library
-    that serves them. Of dropout_p and alibi_slopes only the values shown do nothing, and no others are served:
-    NotServed. (ALiBi's usual slopes: attention(mask="causal+alibi").)
+    return_attn_probs: returns (out, softmax_lse, None), with softmax_lse (B, H, Nq). window_size and softcap need a
+    library with a stage that supports them. dropout_p and alibi_slopes allow only the default values; others raise
+    NotServed. (For ALiBi's usual slopes: attention(mask="causal+alibi").)
     """
     window_size = tuple(window_size)
     masked = window_size != (-1, -1) or softcap != 0.0
@@ -104,7 +104,7 @@ def flash_attn_func(
         given["dropout_p"] = (dropout_p, 0.0)
     for name, (value, allowed) in given.items():
         if value is not allowed and value != allowed:
-            raise NotServed(f"{name} = {value}: no stage has it; allowed: {allowed}")
+            raise NotServed(f"{name} = {value}: no stage supports it; allowed: {allowed}")
     if dropout_p != 0.0:
         from . import torch_operators
 
@@ -126,10 +126,11 @@ def flash_attn_func(
 
 
 def register(fallback=False):
-    """Makes the stages known to PyTorch's scaled_dot_product_attention, as its FlashAttention "Workbook".
+    """Registers the stages with scaled_dot_product_attention, as the FlashAttention implementation "Workbook".
 
-    torch.nn.attention.activate_flash_attention_impl("Workbook") then puts them in place of its own. Unavailable where
-    PyTorch has no such registry. fallback: what no stage serves goes to PyTorch's own FlashAttention.
+    torch.nn.attention.activate_flash_attention_impl("Workbook") then
+    activates them. Unavailable if PyTorch has no such registry. fallback: PyTorch's own FlashAttention computes what no
+    stage supports.
     """
     from . import sdpa
 
@@ -137,7 +138,7 @@ def register(fallback=False):
 
 
 def activate(fallback=False):
-    """register(), and puts the stages in place. torch.nn.attention.restore_flash_attention_impl() undoes it."""
+    """register(), then activates the stages. torch.nn.attention.restore_flash_attention_impl() undoes it."""
     from . import sdpa
 
     sdpa.register(fallback)

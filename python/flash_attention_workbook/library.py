@@ -1,8 +1,8 @@
-"""The C interface of common/cuda/workbook.h in Python: which stages a library has, and calls of them by address.
+"""The C interface of common/cuda/workbook.h in Python: the stages of a library, and calls of them by address.
 
-Knows neither numpy nor PyTorch. A library is loaded once for each backend, "sim" or "cuda": the one that load() was
-given, that WORKBOOK_LIBRARY names (a file, or several with ":" between them), or that ./workbook library has put in
-.workbook/library of this clone of the book.
+Independent of numpy and PyTorch. One library is loaded per backend, "sim" or "cuda": the library given to load(), named
+in WORKBOOK_LIBRARY (a file, or several separated by ":"), or built by ./workbook library in .workbook/library of this
+clone of the book.
 """
 
 import ctypes
@@ -15,15 +15,15 @@ import struct
 import threading
 
 INTERFACE = 2
-LONGEST_MEMORY = 4096  # of plans that are kept
+LONGEST_MEMORY = 4096  # maximum number of cached plans
 
 
 class WorkbookError(RuntimeError):
-    """What a call of the library ended with, in its own words."""
+    """The error message of a library call."""
 
 
 class NotServed(WorkbookError, ValueError):
-    """An argument that no stage of the library takes: the text names it, its value, and what is allowed."""
+    """An argument that no stage of the library supports: the text names it, its value, and what is allowed."""
 
 
 class Unavailable(WorkbookError):
@@ -31,11 +31,11 @@ class Unavailable(WorkbookError):
 
 
 class OpenExercise(WorkbookError):
-    """The code came to an exercise that is still open."""
+    """The code reached an exercise that is still open."""
 
 
 class KernelFailed(WorkbookError):
-    """A kernel failed, or the simulator reports its mistakes: races, accesses outside of a tensor, …"""
+    """A kernel failed, or the simulator reports mistakes in it: races, accesses outside a tensor, …"""
 
 
 _ERRORS = {1: NotServed, 2: Unavailable, 3: OpenExercise, 4: KernelFailed, 5: MemoryError}
@@ -67,11 +67,11 @@ class _Problem(ctypes.Structure):
 
 
 def mask_text(causal, mask, sink, lengths):
-    """The mask of a call as workbook.h has it."""
+    """The mask of a call in the syntax of workbook.h."""
     if mask is None:
         mask = "causal" if causal else "none"
     elif causal:
-        raise NotServed(f"causal = True, mask = {mask}: allowed: one of both")
+        raise NotServed(f"causal = True, mask = {mask}: allowed: only one of the two")
     if sink is not None:
         mask += "+sink"
     if lengths is not None:
@@ -80,19 +80,19 @@ def mask_text(causal, mask, sink, lengths):
 
 
 def starts_of(mask):
-    """Where the packed sequences or the documents of a mask begin, and the last one ends; None if it has none."""
+    """The starts of a mask's packed sequences or documents, then the end of the last; None if it has none."""
     lengths = re.search(r"(?:\+lengths|^documents)=([0-9,]+)", mask)
     return lengths and [0, *itertools.accumulate(int(length) for length in lengths[1].split(",") if length)]
 
 
 def _parts(mask):
-    """The parts of masks, as stages name them, that a mask is made of."""
+    """The parts of a mask, by the names that stages use."""
     names = [part.partition("=")[0] for part in mask.split("+")]
     return ["packed" if name == "lengths" else name for name in names]
 
 
 def _chapters_with(part):
-    """The book's chapters that serve a part of masks."""
+    """The book's chapters that support a part of a mask."""
     found = []
     for file in sorted(pathlib.Path(__file__).resolve().parents[2].glob("chapters/*/chapter.toml")):
         masks = re.search(r"^masks = \[(.*)\]", file.read_text(encoding="utf-8"), re.MULTILINE)
@@ -122,10 +122,10 @@ class Stage:
 
 
 class Plan:
-    """The stage that does a problem, and the bytes of device memory that it needs beside the tensors.
+    """The stage for a problem, and the bytes of device memory that it needs in addition to the tensors.
 
-    of: the problem as arguments of Library.plan(), which gives the other pass's plan of it. extras: whether a call has
-    addresses of sinks and of packed sequences' starts behind those of the tensors, and a backward one that of dsink.
+    of: the problem as arguments of Library.plan(), to get the other pass's plan. extras: whether a call has, after the
+    addresses of the tensors, those of sinks and of packed sequences' starts, and in a backward pass that of dsink.
     """
 
     __slots__ = ("stage", "of", "problem", "workspace", "start", "pack", "extras")
@@ -138,7 +138,7 @@ class Plan:
 
 
 class Library:
-    """A shared object that ./workbook library has made."""
+    """A shared library built by ./workbook library."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -155,7 +155,7 @@ class Library:
         for name, tensors, extras in (("forward", 5, 2), ("backward", 9, 3)):
             call = getattr(c, f"workbook_{name}")
             call.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_size_t, ctypes.c_void_p]
-            # Of each: where it lies, no strides.
+            # For each tensor: its address, and no strides.
             formats = ("Q8x" * tensors + "16x" * extras, "Q8x" * (tensors + extras))
             self._calls[name] = (call, [struct.Struct(each).pack for each in formats])
         self.backend = c.workbook_backend().decode()
@@ -171,11 +171,11 @@ class Library:
             raise _ERRORS.get(status, WorkbookError)(self._c.workbook_error().decode(errors="replace"))
 
     def plan(self, pass_, element, sizes, scale, mask, deterministic=False):
-        """How a problem is done: by the first stage that serves it.
+        """The plan of a problem, with the first stage that supports it.
 
-        pass_: "forward" or "backward"; element: "float16", "bfloat16"; sizes: (B, H, Hkv, Nq, Nk, d); mask: as
-        workbook.h has it, "causal" or "window=256,0+softcap=50+alibi+sink+lengths=100,37". NotServed, with what each
-        stage says, if none does; Unavailable if it cannot run here.
+        pass_: "forward" or "backward"; element: "float16", "bfloat16"; sizes: (B, H, Hkv, Nq, Nk, d); mask: in the
+        syntax of workbook.h, "causal" or "window=256,0+softcap=50+alibi+sink+lengths=100,37". NotServed, with each
+        stage's message, if no stage supports it; Unavailable if it cannot run here.
         """
         key = (pass_, element, sizes, scale, mask, deterministic)
         plan = self._plans.get(key)
@@ -192,7 +192,8 @@ class Library:
         if not stages:
             allowed = sorted({f"{stage.element} (chapter {stage.chapter})" for stage in of_pass})
             raise NotServed(
-                f"dtype = {element}: no {pass_} pass of {self.path} takes it; allowed: {', '.join(allowed) or 'none'}"
+                f"dtype = {element}: no {pass_} pass of {self.path} supports it; "
+                f"allowed: {', '.join(allowed) or 'none'}"
             )
         problem = _Problem(*sizes, scale, int(deterministic), mask.encode())
         refusals, worst = [], NotServed
@@ -208,18 +209,18 @@ class Library:
         for part in _parts(mask):
             if not any(part in stage.masks for stage in stages) and (chapters := _chapters_with(part)):
                 serves = f"chapter {', '.join(chapters)}"
-                refusals.append(f"mask = {mask}: {part} is served by {serves}; allowed: a library of it")
+                refusals.append(f"mask = {mask}: {part} is supported by {serves}; allowed: a library with it")
         raise worst("\n".join(refusals))
 
     def run(self, plan, addresses, workspace=None, stream=None):
         """Starts a stage. addresses: of the tensors in the order of workbook.h, without gaps, aligned to 16 bytes.
-        Behind them, where the plan has extras, those of sinks and so on: 0 for what the mask does not ask for."""
+        If the plan has extras, the addresses of sinks and so on follow; 0 if the mask does not need one."""
         status = plan.start(plan.pack(*addresses), workspace, plan.workspace, stream)
         if status != 0:
             self._check(status)
 
     def synchronize(self):
-        """Waits for the device. KernelFailed or OpenExercise for what kernels came to since the last time."""
+        """Waits for the device. Raises KernelFailed or OpenExercise for kernels launched since the last call."""
         self._check(self._c.workbook_synchronize())
 
 
@@ -228,14 +229,14 @@ _lock = threading.Lock()
 
 
 def load(path):
-    """Loads a library; calls on its backend are its from here on. Gives it."""
+    """Loads a library, uses it for all later calls on its backend, and returns it."""
     library = Library(path)
     _loaded[library.backend] = library
     return library
 
 
 def library_for(backend):
-    """The library of a backend, "sim" or "cuda". Unavailable, with the command that makes it, if there is none."""
+    """The library of a backend, "sim" or "cuda". Unavailable, with the command that builds it, if there is none."""
     library = _loaded.get(backend)
     if library is not None:
         return library
@@ -250,7 +251,7 @@ def library_for(backend):
             load(default)
     if backend not in _loaded:
         raise Unavailable(
-            f"there is no library for the backend {backend}: ./workbook library --chapters 8,9 --backend {backend} "
-            f"makes {default}; WORKBOOK_LIBRARY = {os.pathsep.join(named) or 'nothing'} may name another"
+            f"no library for the backend {backend}: ./workbook library --chapters 8,9 --backend {backend} "
+            f"builds {default}; WORKBOOK_LIBRARY = {os.pathsep.join(named) or 'nothing'} can name another"
         )
     return _loaded[backend]

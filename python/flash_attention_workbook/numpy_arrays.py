@@ -8,7 +8,7 @@ from .library import NotServed, library_for, mask_text, starts_of
 
 
 def dense(array):
-    """The array without gaps, aligned to 16 bytes: itself, or a copy."""
+    """The array without gaps, aligned to 16 bytes: the array itself or a copy."""
     array = numpy.ascontiguousarray(array)
     if array.ctypes.data % 16 == 0:
         return array
@@ -20,12 +20,12 @@ def dense(array):
 
 
 def sizes_of(Q, K, V):
-    """(B, H, Hkv, Nq, Nk, d). NotServed for shapes that do not fit together, or element types that differ."""
+    """(B, H, Hkv, Nq, Nk, d). NotServed for incompatible shapes or different element types."""
     for name, array in (("query", Q), ("key", K), ("value", V)):
         if array.ndim != 4:
             raise NotServed(f"{name}.shape = {tuple(array.shape)}: allowed: (B, H, N, d)")
         if array.dtype != Q.dtype:
-            raise NotServed(f"{name}.dtype = {array.dtype}: allowed: {Q.dtype}, that of query")
+            raise NotServed(f"{name}.dtype = {array.dtype}: allowed: {Q.dtype}, the dtype of query")
     B, H, Nq, d = Q.shape
     _, Hkv, Nk, _ = K.shape
     for name, array in (("key", K), ("value", V)):
@@ -42,11 +42,11 @@ def _arguments(Q, K, V, mask, scale):
 
 
 def _extras(mask, sink, H):
-    """Sinks and the starts of packed sequences, None where there are none."""
+    """Sinks and the starts of packed sequences; None if there are none."""
     if sink is not None:
         sink = numpy.asarray(sink)
         if sink.shape != (H,):
-            raise NotServed(f"sink.shape = {sink.shape}: allowed: {(H,)}, one for each head of Q")
+            raise NotServed(f"sink.shape = {sink.shape}: allowed: {(H,)}, one for each query head")
         sink = dense(sink.astype(numpy.float32))
     starts = starts_of(mask)
     return sink, None if starts is None else numpy.array(starts, numpy.int32)
@@ -59,7 +59,7 @@ def _run(library, plan, arrays, extras):
 
 def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths):
     if fallback:
-        raise NotServed("fallback = True: allowed with PyTorch's tensors")
+        raise NotServed("fallback = True: allowed only with PyTorch tensors")
     Q, K, V = (dense(array) for array in (Q, K, V))
     mask = mask_text(causal, mask, sink, lengths)
     library = library_for("sim")

@@ -1,4 +1,4 @@
-"""The stages behind PyTorch's scaled_dot_product_attention, as the FlashAttention implementation "Workbook"."""
+"""Registers the stages with PyTorch's scaled_dot_product_attention as the FlashAttention implementation "Workbook"."""
 
 import math
 
@@ -13,28 +13,28 @@ _BACKWARD = "_scaled_dot_product_flash_attention_backward"
 
 
 def _require(served, query, key, causal, dropout_p, return_debug_mask):
-    """NotServed for what SDPA may ask of an implementation and no stage has."""
+    """NotServed for options of SDPA that no stage supports."""
     Nq, Nk = query.shape[-2], key.shape[-2]
     if dropout_p != 0.0:
-        raise NotServed(f"dropout_p = {dropout_p}: no stage has it; allowed: 0.0")
+        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0.0")
     if return_debug_mask:
-        raise NotServed("return_debug_mask = True: no stage has it; allowed: False")
+        raise NotServed("return_debug_mask = True: no stage supports it; allowed: False")
     if causal and Nq != Nk:
         raise NotServed(
-            f"is_causal = True, Nq = {Nq}, Nk = {Nk}: PyTorch's mask begins at the first key, the stages' ends at the "
-            "last; allowed: Nq = Nk"
+            f"is_causal = True, Nq = {Nq}, Nk = {Nk}: PyTorch's mask is aligned to the first key, the "
+            "stages' to the last; allowed: Nq = Nk"
         )
     served()
 
 
 def _in_layout_of(tensor, result):
-    """The result with the strides of the tensor of its shape: what PyTorch's compiler expects of its own operators."""
+    """The result with the strides of `tensor`, as PyTorch's compiler expects of PyTorch's operators."""
     like = torch.empty_like(tensor)
     return result if like.stride() == result.stride() else like.copy_(result)
 
 
 class _Registered:
-    """What is in place of PyTorch's own; remove() takes it away again."""
+    """The registered implementation, which replaces PyTorch's; remove() restores PyTorch's."""
 
     def __init__(self, fallback):
         self._fallback = fallback
@@ -61,7 +61,7 @@ class _Registered:
         factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         mask = "causal" if is_causal else "none"
 
-        def served():  # both passes: the backward one has to be by the same implementation
+        def served():  # checks both passes, since the backward pass must use the same implementation
             for pass_ in ("forward", "backward"):
                 torch_operators.plan_for(pass_, query, key, value, factor, mask, False)
 
@@ -73,7 +73,7 @@ class _Registered:
             )
         O, lse = torch_operators.run_forward(query, key, value, factor, mask, False)
         out = _in_layout_of(query, O)
-        seed = torch.empty(2, dtype=torch.uint64, device=query.device)  # of the dropout that there is not
+        seed = torch.empty(2, dtype=torch.uint64, device=query.device)  # for dropout, which is not used
         offset = torch.empty((), dtype=torch.uint64, device=query.device)
         debug_mask = torch.empty(0, dtype=query.dtype, device=query.device)
         return out, lse, None, None, query.shape[-2], key.shape[-2], seed, offset, debug_mask
@@ -108,13 +108,13 @@ def register(fallback=False):
         from torch.nn.attention import register_flash_attention_impl
     except ImportError:
         raise Unavailable(
-            f"PyTorch {torch.__version__} has no registry of FlashAttention implementations; 2.10 and newer have"
+            f"PyTorch {torch.__version__} has no registry of FlashAttention implementations; allowed: 2.10 or newer"
         ) from None
     register_flash_attention_impl(NAME, register_fn=lambda *_, **__: _Registered(fallback))
 
 
 def activate():
-    """Puts the stages in place: register() comes first."""
+    """Activates the stages; register() must be called first."""
     from torch.nn.attention import activate_flash_attention_impl
 
     activate_flash_attention_impl(NAME)

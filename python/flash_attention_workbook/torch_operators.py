@@ -1,12 +1,12 @@
-"""PyTorch's tensors: operators with gradients, which torch.compile and CUDA graphs take as they take PyTorch's own.
+"""Attention on PyTorch tensors, as operators with gradients that torch.compile and CUDA graphs support.
 
-Tensors on a GPU go to the library for "cuda", those on the CPU to the one for "sim". The operators are declared by
-torch.library's functions for it (PyTorch 2.4 or newer), as its decorator custom_op does, without the checks that this
-one adds to every call in Python.
+Tensors on a GPU use the library for "cuda", tensors on the CPU the library for "sim". The operators are declared with
+torch.library's functions (PyTorch 2.4 or newer), like its decorator custom_op, but without the checks that the
+decorator adds to every call in Python.
 
-Where nothing wants to see an operator (no compiler, mode, transform or tracer, and plain tensors), attention() does not
-go by PyTorch's dispatcher, which costs more than the call: an autograd.Function, or without gradients nothing at all,
-stands between the tensors and the library.
+If nothing needs to observe an operator (no compiler, mode, transform or tracer, and plain tensors), attention()
+bypasses PyTorch's dispatcher, which costs more than the call. It then uses an autograd.Function or, without gradients,
+calls the library directly.
 """
 
 import math
@@ -21,7 +21,7 @@ from .library import LONGEST_MEMORY, NotServed, library_for, mask_text, starts_o
 _NAMESPACE = "flash_attention_workbook"
 _ELEMENTS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _SYNCHRONIZE = os.environ.get("WORKBOOK_SYNCHRONIZE", "") not in ("", "0")
-_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # the stream's number alone, without an object
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # the stream's address, without an object
 _current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -37,13 +37,13 @@ torch.library.define(
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """The tensor without gaps, aligned to 16 bytes: itself, or a copy."""
+    """The tensor without gaps, aligned to 16 bytes: the tensor itself or a copy."""
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> tuple:
-    """(B, H, Hkv, Nq, Nk, d). NotServed for shapes that do not fit together, types or devices that differ."""
+    """(B, H, Hkv, Nq, Nk, d). NotServed for incompatible shapes, types or devices."""
     if query.dim() != 4:
         raise NotServed(f"query.shape = {tuple(query.shape)}: allowed: (B, H, N, d)")
     B, H, Nq, d = query.shape
@@ -60,12 +60,12 @@ def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> tuple:
     return B, H, Hkv, Nq, Nk, d
 
 
-_plans = {}  # by all that a plan depends on: what has been checked once is looked up from there on
+_plans = {}  # cache of plans, by everything that a plan depends on
 
 
 def plan_for(pass_, query, key, value, scale, mask, deterministic):
-    """The library, and how it does this problem. NotServed or Unavailable if it does not, in both passes where
-    deterministic is asked for: said by the forward one, not later."""
+    """The library and its plan for this problem. NotServed or Unavailable if there is none. With deterministic, the
+forward pass also checks the backward pass, so that the error comes early."""
     library = library_for("cuda" if query.is_cuda else "sim")
     which = (
         library, pass_, query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device,
@@ -85,7 +85,7 @@ def plan_for(pass_, query, key, value, scale, mask, deterministic):
 
 
 def _extras(query, sink, starts):
-    """Sinks and starts without gaps. NotServed for sinks that are not (H), float32, where the query is."""
+    """Sinks and starts without gaps. NotServed for sinks that are not (H), float32, on the query's device."""
     if sink is not None:
         if sink.shape != query.shape[1:2] or sink.dtype != torch.float32 or sink.device != query.device:
             raise NotServed(
@@ -134,7 +134,7 @@ def run_forward(query, key, value, scale, mask, deterministic, sink=None, starts
 
 
 def run_backward(dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts=None):
-    """dQ, dK, dV and dsink, which is empty without sinks: an operator's results are tensors."""
+    """dQ, dK, dV and dsink, which is empty without sinks, because an operator's results must be tensors."""
     how = plan_for("backward", query, key, value, scale, mask, deterministic)
     *gradients, dsink = _run_backward(*how, dO, query, key, value, O, lse, sink, starts)
     return (*gradients, _empty_dsink(query, sink) if dsink is None else dsink)
@@ -187,7 +187,7 @@ def _gradients(ctx, dO, dlse):
 
 
 def _no_second_gradients(ctx, *gradients):
-    raise NotServed("no stage has second derivatives; allowed: first ones")
+    raise NotServed("no stage supports second derivatives; allowed: first derivatives")
 
 
 torch.library.register_autograd(f"{_NAMESPACE}::forward", _gradients, setup_context=_keep)
@@ -198,7 +198,7 @@ _backward = getattr(torch.ops, _NAMESPACE).backward.default
 
 
 class Attention(torch.autograd.Function):
-    """The forward pass without the dispatcher. It keeps inputs without gaps: backward need not copy them again."""
+    """The forward pass without the dispatcher. It saves dense inputs, so that backward need not copy them again."""
 
     @staticmethod
     def forward(ctx, query, key, value, sink, with_lse, options, starts):
@@ -220,7 +220,7 @@ class Attention(torch.autograd.Function):
         library, plan, options, starts = ctx.how
         *tensors, sink = ctx.saved_tensors
         if torch.is_grad_enabled() or not _is_eager(dO):
-            # create_graph=True: the operator's own gradients say that there are no second ones.
+            # create_graph=True: the operator's gradients raise the error that there are no second derivatives.
             gradients = _backward(dO, *tensors, *options, sink, starts)
         else:
             plan = library.plan("backward", *plan.of, options[2])
@@ -228,13 +228,13 @@ class Attention(torch.autograd.Function):
         return (*gradients[:3], None if sink is None else gradients[3], None, None, None)
 
 
-# What Function.apply comes to where no transform of functorch is active, as _is_eager() has found.
+# Equivalent to Function.apply if no functorch transform is active, which _is_eager() has checked.
 _differentiable = super(torch.autograd.Function, Attention).apply
 
 
 def _is_eager(*tensors):
-    """Whether these have data, and no compiler, mode, transform, tracer or forward derivative wants an operator."""
-    return not torch.compiler.is_compiling() and (  # constant for the compiler: it looks no further
+    """Whether these have data, and no compiler, mode, transform, tracer or forward derivative needs an operator."""
+    return not torch.compiler.is_compiling() and (  # a constant for the compiler, which stops here
         all([type(tensor) in _PLAIN and not tensor.is_meta for tensor in tensors])
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._len_torch_function_stack() == 0
@@ -245,12 +245,12 @@ def _is_eager(*tensors):
 
 
 def _attention(query, key, value, sink, starts, with_lse, *options):
-    """O and LSE, or O alone, the shortest way."""
+    """O and LSE, or only O, with the least overhead."""
     tensors = (query, key, value) if sink is None else (query, key, value, sink)
     if not _is_eager(*tensors):
         if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # the dispatcher would drop them
             if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
-                raise NotServed("no stage has forward derivatives; allowed: backward ones")
+                raise NotServed("no stage supports forward derivatives; allowed: backward derivatives")
         results = _forward(query, key, value, *options, sink, starts)
     elif torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]):
         return _differentiable(query, key, value, sink, with_lse, options, starts)
@@ -260,7 +260,7 @@ def _attention(query, key, value, sink, starts, with_lse, *options):
 
 
 def by_pytorch(query, key, value, causal, scale, dropout_p=0.0):
-    """The same by PyTorch: with the mask that ends at the last query and key."""
+    """The same by PyTorch, with the mask aligned to the last query and key."""
     Nq, Nk = query.shape[-2], key.shape[-2]
     mask = None
     if causal and Nq != Nk:
@@ -283,7 +283,7 @@ def _is_served(query, key, value, scale, mask, deterministic):
     return True
 
 
-_starts = {}  # by mask and device: on a GPU they would be copied for each call otherwise
+_starts = {}  # by mask and device, which saves a copy to the GPU for each call
 
 
 def _starts_on(device, mask):
@@ -304,9 +304,9 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
     mask = mask_text(causal, mask, sink, lengths)
     if fallback and not _is_served(query, key, value, scale, mask, deterministic):
         if return_lse:
-            raise NotServed("return_lse = True: PyTorch gives none; allowed with what a stage serves")
+            raise NotServed("return_lse = True: PyTorch returns no LSE; allowed for problems that a stage supports")
         if mask not in ("none", "causal"):
-            raise NotServed(f"fallback = True, mask = {mask}: PyTorch is given none and causal alone")
+            raise NotServed(f"fallback = True, mask = {mask}: allowed with PyTorch: none and causal")
         return by_pytorch(query, key, value, mask == "causal", scale)
     starts = _starts_on(query.device, mask)
     return _attention(query, key, value, sink, starts, return_lse, scale, mask, deterministic)

@@ -79,7 +79,7 @@ void expect_state(const std::vector<float>& x, std::int64_t block, const std::st
   worker::Call request("online_softmax");
   request.number("block", double(block)).input("x", x).output<float>("state", 2);
   const worker::Reply reply = call(request);
-  current_trial().numbers["n"] = double(x.size());
+  current_observation().numbers["n"] = double(x.size());
   Expectation expectation = state_of(x, block, kind);
   if (!right.empty()) {
     const std::set<std::string> shown = shown_in(state_of(right, block, kind));

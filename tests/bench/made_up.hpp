@@ -1,4 +1,4 @@
-// Results that nobody measured: simple numbers, so that what is derived from them can be worked out by hand.
+// Made-up results with simple numbers, so that derived values can be computed by hand.
 #pragma once
 
 #include <cmath>
@@ -42,7 +42,7 @@ inline Results made_up_results() {
     results.points.push_back(standard);
     Point fused = made_up_point("04_q_split", "stage", full, 200);
     fused.unique_bytes = std::round(fused.times->median * 1e12);  // 1 TB/s
-    fused.requested_bytes = std::round(flops(full) / 100);        // 100 FLOP a byte
+    fused.requested_bytes = std::round(flops(full) / 100);        // 100 FLOP per byte
     results.points.push_back(fused);
     results.points.push_back(made_up_point("05_causal", "stage", full, 200));
     results.points.push_back(made_up_point("05_causal", "stage", causal, 180));

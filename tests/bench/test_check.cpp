@@ -1,4 +1,4 @@
-// Whether a measurement's gradients are right, where heads share K and V and each head of Q has an ALiBi slope.
+// Checks of a measurement's gradients if heads share K and V and each query head has an ALiBi slope.
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <vector>
@@ -14,7 +14,7 @@ using namespace workbook;
 
 namespace {
 
-/// Puts the last numbers of a tensor into a reply, as many as a check of this shape asks for.
+/// Adds the last elements of a tensor to a reply, as many as the check of this shape needs.
 void give_back(worker::Reply& reply, const CallTensor& tensor, const Shape& shape, const std::vector<float>& values) {
   const auto count = std::size_t(rows_to_check(tensor, true, shape, 16) * tensor.columns(shape));
   const std::vector<float> last(values.end() - std::ptrdiff_t(count), values.end());

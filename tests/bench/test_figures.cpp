@@ -44,7 +44,7 @@ TEST_CASE("each figure shows what its axes say") {
   CHECK(y_at(curve(speed, "04_q_split"), 4096) == Approx(200));
   CHECK(curve(speed, "SDPA FlashAttention-2").style == Curve::Style::dashed);
   CHECK(curve(speed, "01_naive_attention").points.size() == 1);  // out of memory at 8192
-  CHECK(y_at(curve(speed, "a matrix product, measured"), 8192) == Approx(800));
+  CHECK(y_at(curve(speed, "cuBLAS matmul, measured"), 8192) == Approx(800));
 
   const Panel& faster = figure(all, "speed_up").panels.at(0);
   CHECK(y_at(curve(faster, "04_q_split"), 4096) == Approx(4));
@@ -63,7 +63,7 @@ TEST_CASE("each figure shows what its axes say") {
   REQUIRE(fused.points.size() == 1);
   CHECK(fused.points[0].first == Approx(100));
   CHECK(fused.points[0].second == Approx(200));
-  const Curve& limit = curve(roof, "a matrix product, measured");
+  const Curve& limit = curve(roof, "cuBLAS matmul, measured");
   CHECK(limit.points.at(1).first == Approx(800.0 / 6));  // the ridge: 800 TFLOP/s over 6 TB/s
   CHECK(limit.points.at(1).second == Approx(800));
 }
@@ -77,7 +77,7 @@ TEST_CASE("the DRAM roof appears with a profile, the steps with steps") {
   const auto shape = usual_shape("forward", false, 4096, 64);
   results.points.push_back(made_up_point("04_q_split: first version", "step", shape, 100));
   results.points.push_back(made_up_point("04_q_split: padded rows", "step", shape, 150));
-  // The first step does not take d = 128: the second one keeps its place.
+  // The first step does not support d = 128; the second keeps its position.
   const auto wide = usual_shape("forward", false, 4096, 128);
   results.points.push_back(made_up_point("04_q_split: padded rows", "step", wide, 160));
   const auto all = figures(results);
@@ -89,7 +89,7 @@ TEST_CASE("the DRAM roof appears with a profile, the steps with steps") {
   CHECK(steps.curves[1].points == std::vector<std::pair<double, double>>{{1, steps.curves[1].points.at(0).second}});
   CHECK(steps.x_ticks == std::vector<std::string>{"first version", "padded rows"});
   CHECK(steps.curves[0].points[1].second == Approx(150));
-  CHECK(curve(figure(all, "speed_forward").panels.at(0), "04_q_split").points.size() == 2);  // steps are no stages
+  CHECK(curve(figure(all, "speed_forward").panels.at(0), "04_q_split").points.size() == 2);  // steps are not stages
 }
 
 TEST_CASE("without a GPU there are no figures") {

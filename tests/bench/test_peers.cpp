@@ -1,4 +1,4 @@
-// common/bench/peers.py where PyTorch is missing, or sees no GPU: one line that says so, and exit code 0.
+// common/bench/peers.py without PyTorch or without a GPU: one line with the reason, and exit code 0.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The lines that the script writes with these files in front of Python's own packages.
+/// The lines that the script writes if these files precede Python's own packages.
 std::vector<json> lines_of_peers(const book::TemporaryFolder& packages) {
   packages.write("request.json", R"({"budget": 0.1, "shapes": []})");
   std::vector<json> lines;

@@ -1,4 +1,4 @@
-// What Nsight Compute writes.
+// Reading Nsight Compute's output.
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -9,7 +9,7 @@ using namespace workbook::bench;
 using Catch::Approx;
 
 TEST_CASE("sums are added over the kernels, percentages weighted with their times") {
-  // As `ncu --csv --page raw --print-units base` writes it: its own remarks, names, units, one line a kernel.
+  // Output of `ncu --csv --page raw --print-units base`: messages, names, units, one line per kernel.
   const std::string log =
       "==PROF== Connected to process 5212\n"
       "\"ID\",\"Kernel Name\",\"Block Size\",\"dram__bytes_read.sum\",\"gpu__time_duration.sum\","

@@ -1,4 +1,4 @@
-// What is derived from a time, and results as JSON and CSV.
+// Values derived from a time, and results as JSON and CSV.
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -84,13 +84,13 @@ TEST_CASE("results survive JSON, and shares are of what was measured in the same
   CHECK(point.at("Hkv") == 8);
   CHECK(point.at("Nq") == 1);
   CHECK(from_json(to_json(grouped)).points[1].shape == grouped.points[1].shape);
-  json older = document;  // of a version that had no such columns
+  json older = document;  // from a version without these columns
   for (json& each : older["points"]) each.erase("Hkv"), each.erase("Nq");
   CHECK(to_json(from_json(older)) == document);
 }
 
 TEST_CASE("a file that is no result is refused") {
-  CHECK_THROWS_WITH(from_json(json::array()), ContainsSubstring("not what ./workbook bench writes"));
+  CHECK_THROWS_WITH(from_json(json::array()), ContainsSubstring("not a result file of ./workbook bench"));
   json document = to_json(made_up_results());
   document["points"][0].erase("N");
   CHECK_THROWS_AS(from_json(document), ResultsError);

@@ -1,4 +1,4 @@
-// The steps within a chapter: the solution with its later steps taken back.
+// The steps within a chapter: the solution with its later steps undone.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -32,7 +32,7 @@ find = "b + a"
 replace = "a + b"
 )";
 
-/// The file of the small book that holds `text`.
+/// The file of the small book that contains `text`.
 std::string file_with(const book::Book& small, const std::string& text) {
   for (const std::string& file : small.chapters[0].files) {
     const auto path = small.solution(small.chapters[0], file);
@@ -55,7 +55,7 @@ TEST_CASE("variant by variant a step is added, until the last is the solution") 
   const std::string file = file_with(small, "a + b");
   const auto solution = small.solution(chapter, file);
   book::write_file(solution, book::replaced(book::read_file(solution), "a + b", "b + a"));
-  CHECK(bench::load_variants(small, chapter, folder / "variants").empty());  // no file of steps
+  CHECK(bench::load_variants(small, chapter, folder / "variants").empty());  // no steps file
 
   folder.write("tests/steps/" + chapter.name() + ".toml", steps_for(file, two_steps));
   const auto variants = bench::load_variants(small, chapter, folder / "variants");
@@ -108,9 +108,9 @@ TEST_CASE("a step that does not fit the solution is refused with its line") {
     }
     return std::string();
   };
-  CHECK(refused("mask = \"none\"", "mask = \"none\"").empty());  // as it is, it fits
+  CHECK(refused("mask = \"none\"", "mask = \"none\"").empty());  // unchanged, it fits
   CHECK_THAT(refused("find = \"a +  b\"", "find = \"nowhere\""),
-             ContainsSubstring(path + ":11: the text does not stand"));
+             ContainsSubstring(path + ":11: the text does not occur"));
   CHECK_THAT(refused("file = \"" + file, "file = \"other_" + file), ContainsSubstring("no file other_"));
   CHECK_THAT(refused("title = \"adds\"\n", "title = \"adds\"\nspeed = 2\n"),
              ContainsSubstring("unknown key \"speed\""));

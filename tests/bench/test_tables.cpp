@@ -1,4 +1,4 @@
-// Tables for a terminal and for notes/results.md, and what stands between the markers of that page.
+// Tables for a terminal and for notes/results.md, and the text between the markers of that page.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <sstream>
@@ -113,8 +113,8 @@ TEST_CASE("a page whose markers are gone is refused by name") {
   CHECK(refused("nothing\n") == "notes/results.md: the line <!-- BEGIN a --> is missing");
   CHECK(refused("<!-- BEGIN a -->\n") == "notes/results.md: the line <!-- END a --> is missing");
   CHECK(refused("<!-- BEGIN a -->\n<!-- BEGIN a -->\n<!-- END a -->\n") ==
-        "notes/results.md: the line <!-- BEGIN a --> stands twice");
-  CHECK_THAT(refused("<!-- END a -->\n<!-- BEGIN a -->\n"), ContainsSubstring("before its BEGIN"));
+        "notes/results.md: the line <!-- BEGIN a --> occurs twice");
+  CHECK_THAT(refused("<!-- END a -->\n<!-- BEGIN a -->\n"), ContainsSubstring("precedes its BEGIN"));
 }
 
 TEST_CASE("notes/results.md has a place for every section") {

@@ -1,4 +1,4 @@
-// What is timed of a chapter at each shape: its stages for the elements that are asked for, and variants of them.
+// The timed versions of a chapter at each shape: its stages for the requested elements, and their variants.
 #include <catch2/catch_test_macros.hpp>
 
 #include "common/bench/measure.hpp"
@@ -17,7 +17,7 @@ book::Chapter kernels() {
   return chapter;
 }
 
-/// "NAME: element" of each, and with numbers "NAME: element, 1".
+/// "NAME: element" for each version, or "NAME: element, 1" if it has numbers.
 std::vector<std::string> versions(const std::vector<Element>& elements,
                                   const std::map<std::string, double>& numbers = {}, Backend backend = Backend::cuda) {
   bench::MeasureRequest request;

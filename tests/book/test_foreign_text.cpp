@@ -1,4 +1,4 @@
-// Text from somebody else's program, made fit for files that other programs read.
+// Text from untrusted programs, sanitised for files that other programs read.
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -68,7 +68,7 @@ int changed_between(const std::string& before, const std::string& after) {
   return changed_lines(lines[0], lines[1]);
 }
 
-/// The longest function that begins with __global__, in lines: up to the brace that stands in the first column.
+/// The longest function that begins with __global__, in lines: up to the brace in the first column.
 int longest_kernel(const Lines& lines) {
   int longest = 0;
   for (std::size_t first = 0; first < lines.size(); ++first) {

@@ -141,7 +141,7 @@ TEST_CASE("a mistyped key is an error at its line") {
   CHECK_THAT(error_after("title = \"Sums\"", "title = 3"), starts_at_line(3) && ContainsSubstring("a string"));
   CHECK_THAT(error_after("title = \"Sums\"", "title = \" \""), starts_at_line(3) && ContainsSubstring("empty"));
   CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\", \"some\"]"),
-             starts_at_line(7) && ContainsSubstring("\"some\" is no mask; allowed: none, causal"));
+             starts_at_line(7) && ContainsSubstring("\"some\" is not a mask; allowed: none, causal"));
   CHECK_THAT(error_after("[\"cpu\"]", "\"cpu\""), starts_at_line(8) && ContainsSubstring("array of strings"));
   CHECK_THAT(error_after("[\"cpu\"]", "[1]"), starts_at_line(8));
   CHECK_THAT(error_after("[\"cpu\"]", "[]"), starts_at_line(8) && ContainsSubstring("empty"));
@@ -217,29 +217,29 @@ TEST_CASE("an exercise needs two or three hints and a test") {
 
 TEST_CASE("a file of the chapter must be there, and within its folder") {
   CHECK(error_after("\"sums.cpp\"", "\"sum.cpp\"") ==
-        "chapters/01_sums/chapter.toml:9: solutions/01_sums/sum.cpp is not there");
+        "chapters/01_sums/chapter.toml:9: solutions/01_sums/sum.cpp does not exist");
   const char* outside = GENERATE("../sums.cpp", "/etc/hostname", "./sums.cpp", "a/../sums.cpp", "..");
   CHECK_THAT(error_after("\"sums.cpp\"", fmt::format("\"{}\"", outside)), starts_at_line(9));
 }
 
 TEST_CASE("kernels may be for one architecture alone") {
   CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\narchitecture = \"sm_90\""),
-             ContainsSubstring("\"sm_90\" is none that stands for one GPU alone"));
+             ContainsSubstring("\"sm_90\" is not an architecture for one GPU"));
   const TemporaryBook folder;
   CHECK(folder.load().chapters[0].architecture.empty());
 }
 
 TEST_CASE("a chapter may have another pass beside its first") {
   CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\nmore_passes = [\"forward\"]"),
-             ContainsSubstring("\"forward\" is its pass already"));
+             ContainsSubstring("\"forward\" is already its pass"));
   CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\nmore_passes = [\"both\"]"),
-             ContainsSubstring("\"both\" is none of forward, backward"));
+             ContainsSubstring("\"both\" is not one of forward, backward"));
 }
 
 TEST_CASE("a chapter takes its element, and its kernels more of them") {
   using workbook::Backend;
   CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\nmore_elements = [\"fp16\"]"),
-             ContainsSubstring("more_elements: \"fp16\" is none of float16, bfloat16"));
+             ContainsSubstring("more_elements: \"fp16\" is not one of float16, bfloat16"));
   const TemporaryBook folder;
   Chapter chapter = folder.load().chapters[0];
   CHECK(chapter.takes(float32, Backend::cpu));
@@ -268,7 +268,7 @@ TEST_CASE("without solutions the files are looked for in chapters/") {
   const TemporaryBook folder;
   std::filesystem::remove_all(folder / "solutions");
   CHECK(message_of<ManifestError>([&] { folder.load(); }) ==
-        "chapters/01_sums/chapter.toml:9: chapters/01_sums/sums.hpp is not there");
+        "chapters/01_sums/chapter.toml:9: chapters/01_sums/sums.hpp does not exist");
   folder.write("chapters/01_sums/sums.hpp", "");
   folder.write("chapters/01_sums/sums.cpp", "");
   CHECK_FALSE(folder.load().has_solutions(folder.load().chapters[0]));

@@ -32,7 +32,7 @@ Region region(const std::string& body) {
   return *parse_marked("file.cpp", text).find("1.1");
 }
 
-/// What the compiler says about a text that lies beside sums.hpp; empty if it compiles.
+/// The compiler's output for a text in the folder of sums.hpp; empty if it compiles.
 std::string compile(const std::string& text) {
   const TemporaryFolder folder;
   folder.write("sums.hpp", sums_header);
@@ -46,7 +46,7 @@ std::string compile(const std::string& text) {
   return log;
 }
 
-/// The line on which `word` first stands.
+/// The line of the first occurrence of `word`.
 int line_of(const std::string& text, const char* word) {
   const auto at = text.begin() + static_cast<std::ptrdiff_t>(text.find(word));
   return 1 + static_cast<int>(std::count(text.begin(), at, '\n'));
@@ -83,11 +83,11 @@ TEST_CASE("markers that do not fit are errors with file and line") {
              StartsWith("file.cpp:4: BEGIN 1.2 within region 1.1, which began on line 2"));
   CHECK_THAT(parse_error("// TODO(1.1)\n// BEGIN 1.1\n// BEGIN 1.1\n"), StartsWith("file.cpp:3: BEGIN 1.1 within"));
   CHECK_THAT(parse_error("// TODO(1.1)\n// BEGIN 1.1\nx\n// END 1.2\n"),
-             StartsWith("file.cpp:4: END 1.2 where END 1.1 is due (BEGIN on line 2)"));
+             StartsWith("file.cpp:4: END 1.2 instead of END 1.1 (BEGIN on line 2)"));
   CHECK(parse_error("// TODO(1.1)\n// BEGIN 1.1\n// END 1.1\n\n// TODO(1.1)\n// BEGIN 1.1\n// END 1.1\n") ==
         "file.cpp:5: region 1.1 is given twice, first on line 1");
   CHECK(parse_error("x\n// BEGIN 1.1\n// END 1.1\n") == "file.cpp:2: BEGIN 1.1 without its TODO(1.1) line");
-  CHECK(parse_error("// TODO(1.1)\n// BEGIN 1.2\n// END 1.2\n") == "file.cpp:2: BEGIN 1.2 where BEGIN 1.1 is due");
+  CHECK(parse_error("// TODO(1.1)\n// BEGIN 1.2\n// END 1.2\n") == "file.cpp:2: BEGIN 1.2 instead of BEGIN 1.1");
   CHECK(parse_error("\n// TODO(1.1) Do.\nint x;\n// BEGIN 1.1\n") == "file.cpp:2: TODO(1.1) without BEGIN 1.1");
   CHECK(parse_error("\n// TODO(1.1) Do.\n") == "file.cpp:2: TODO(1.1) without BEGIN 1.1");
   CHECK(parse_error("\n// TODO(1.1) Do.\n// TODO(1.2) Do.\n") == "file.cpp:2: TODO(1.1) without BEGIN 1.1");

@@ -80,7 +80,7 @@ TEST_CASE("a mutant that cannot be used is an error with its line") {
   CHECK_THAT(error_with("find = \"a + b\"", "find = 1"), at_line(4) && ContainsSubstring("a string"));
   CHECK_THAT(error_with("find = \"a + b\"", "find = \"\""), at_line(4) && ContainsSubstring("empty"));
   CHECK_THAT(error_with("find = \"a + b\"", "find = \"a + b"), at_line(4));
-  CHECK_THAT(error_with("\"a - b\"", "\"a + b\""), at_line(5) && ContainsSubstring("nothing is mutated"));
+  CHECK_THAT(error_with("\"a - b\"", "\"a + b\""), at_line(5) && ContainsSubstring("changes nothing"));
   CHECK_THAT(error_with("\"1.1-minus\"", "\"1.3-minus\""), at_line(2) && ContainsSubstring("1.3"));
   CHECK_THAT(error_with("\"sums agree\"", "\"sums agre\""), at_line(14) && ContainsSubstring("sums agre"));
   CHECK_THAT(error_with("\"crashed\"", "\"crash\""), at_line(16) && ContainsSubstring("timed out"));

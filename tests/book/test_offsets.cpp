@@ -1,4 +1,4 @@
-// Products of shape numbers in 32 bits: none in the book's kernels, and found in a reader's.
+// 32-bit multiplications of shape numbers: absent in the book's kernels, detected in a reader's.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -28,7 +28,7 @@ TEST_CASE("a product of shape numbers in 32 bits is found, with its line") {
   CHECK(found_in("void f(int Nq, int head) {\n  q += head * Nq * d;\n}") == "2: head * Nq;2: head * Nq * d;");
   CHECK(found_in("const int head = blockIdx.x / tiles;\nconst half* k = K + head * rows * d;") ==
         "2: head * rows;2: head * rows * d;");
-  // Too late: what is widened is the product.
+  // Too late: the result is widened after the 32-bit multiplication.
   CHECK(found_in("const std::int64_t i = std::int64_t(blockIdx.x * blockDim.x);") == "1: blockIdx.x * blockDim.x;");
   CHECK(found_in("std::int64_t i = blockIdx.x * blockDim.x;") == "1: blockIdx.x * blockDim.x;");
   CHECK(found_in("const int Nq = sizes.Nq;\nuse(head, Nq * d);") == "2: Nq * d;");
@@ -52,7 +52,8 @@ TEST_CASE("a product that is 64 bits wide in time, or small, is not") {
 
 namespace {
 
-/// Products in the book's kernels that are found, and bounded by something that the text does not show.
+/// Multiplications in the book's kernels that are reported although a bound, which the text does not show, makes them
+/// safe.
 std::vector<std::string> bounded_in(const fs::path& file) {
   // The number of a Q tile among all heads': 2^31 of them would be 2^37 queries, which no memory holds.
   if (file == "09_backward_registers/backward_registers.cu") return {"head * q_tiles"};
@@ -63,7 +64,7 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   if (file == "12_fp8/phases.hpp")
     return {"blockIdx.x / (heads_per_group*call.q_tiles) * heads_per_group", "first_head * call.q_tiles",
             "(call.q_tiles-1-index_in_group/heads) * T::Br"};
-  // The query behind the last one of a Q tile: less than Nq + Br.
+  // The query after the last one of a Q tile: less than Nq + Br.
   if (file == "15_which_pairs/which_pairs_backward.cu") return {"(n+1) * T::Br"};
   // The rows of the heads that are packed: no memory holds 2^31 of them.
   if (file == "14_grouped_queries/packed_rows.hpp") return {"heads * Nq"};

@@ -245,7 +245,7 @@ TEST_CASE("reset refuses where the markers are gone, and names the line") {
   CHECK_NOTHROW(reset_exercise(folder.load(), "1.2"));  // its markers are there
 
   folder.write(reader, "int add(int a, int b) { return a + b; }\n");
-  CHECK_THAT(refusal(), StartsWith("chapters/01_sums/sums.cpp:1: the markers of exercise 1.1 are gone"));
+  CHECK_THAT(refusal(), StartsWith("chapters/01_sums/sums.cpp:1: the markers of exercise 1.1 are missing"));
   fs::remove(folder / reader);
   CHECK_THAT(refusal(), StartsWith("chapters/01_sums/sums.cpp:1: "));
   CHECK_THROWS_AS(reset_exercise(folder.load(), "1.7"), ManifestError);
@@ -267,7 +267,7 @@ TEST_CASE("reset of a file needs its solution") {
   folder.edit(reader, todo, "return b + a;");
   const std::string work = folder.read(reader);
   CHECK_THAT(message_of<ManifestError>([&] { reset_file(folder.load(), "1.1"); }),
-             ContainsSubstring("solutions/01_sums is not there"));
+             ContainsSubstring("solutions/01_sums does not exist"));
   CHECK(folder.read(reader) == work);
 }
 

@@ -6,7 +6,7 @@
 
 namespace workbook::test {
 
-/// Right, and written differently from the book's.
+/// Right answers that differ from the book's.
 inline const std::map<std::string, std::string> other_answers{
     {"1.1", R"(  // Keys outermost, the scale on the query, the mask afterwards.
   const auto Nq = Q.rows(), Nk = K.rows();
@@ -44,7 +44,7 @@ inline const std::map<std::string, std::string> other_answers{
       O(i, c) = sum;
     }
 )"},
-    {"2.1", R"(  // One score at a time: the block does not matter.
+    {"2.1", R"(  // One score at a time, independent of the block size.
   SoftmaxState state;
   for (const float s : x) {
     if (s > state.m) {
@@ -68,7 +68,7 @@ inline const std::map<std::string, std::string> other_answers{
   into.l += factor * low.l;
   for (std::size_t c = 0; c < into.O.size(); ++c) into.O[c] += factor * low.O[c];
 )"},
-    {"2.3", R"(  // A state for each row and tile, merged into the row's.
+    {"2.3", R"(  // One state per row and tile, merged into the row's state.
   const std::int64_t d = Q_tile.columns(), Nk = K.rows();
   for (std::int64_t i = 0; i < Q_tile.rows(); ++i) {
     const std::int64_t visible = workbook::visible_keys(first_query + i, Nq, Nk, causal);
@@ -95,13 +95,14 @@ inline const std::map<std::string, std::string> other_answers{
 )"},
 };
 
-/// Wrong in a way that happens: what is changed in the book's answer.
+/// Realistic mistakes, as changes to the book's answer.
 struct StudentsMistake {
   std::string exercise, title, find, replace;
-  std::string explanation;  ///< what the message or the likely cause must say; empty: it need not be known
+  std::string
+      explanation;  ///< required text of the message or the likely cause; empty: the mistake need not be catalogued
 };
 
-/// Two for each exercise; none of them is among the mutants.
+/// Two per exercise; none of them is a mutant.
 inline const std::vector<StudentsMistake> students_mistakes{
     {"1.1", "masked scores are not written", "S(i, j) = j < visible ? scale * dot : minus_infinity;",
      "if (j < visible) S(i, j) = scale * dot;", "never written"},

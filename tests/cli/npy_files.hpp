@@ -1,4 +1,4 @@
-// .npy files for the tests of `run`: good ones, and ones that are not what they say.
+// .npy files for the tests of `run`: valid files, and files whose header is wrong.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace workbook::test {
 
-/// The path of a scratch file holding an .npy file with this header and `data_bytes` bytes of zeros.
+/// The path of a scratch .npy file with this header and `data_bytes` bytes of zeros.
 inline std::string raw_npy(const std::string& name, const std::string& descr, bool fortran, const std::string& shape,
                            std::size_t data_bytes, const std::string& magic = "\x93NUMPY") {
   std::string header =

@@ -1,4 +1,4 @@
-// The tables of notes/json.md, and whether a --json document follows them.
+// Checks --json documents against the tables of notes/json.md.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +68,7 @@ inline bool has_type(const nlohmann::json& value, std::string type) {
   return false;
 }
 
-/// Checks every key of `value` against the schema, and notes which were there.
+/// Checks every key of `value` against the schema, and records the keys present.
 inline void follow(const nlohmann::json& value, const std::string& path,
                    const std::map<std::string, std::string>& schema, std::set<std::string>& met) {
   for (const auto& [key, member] : value.items()) {
@@ -92,14 +92,14 @@ inline void follow(const nlohmann::json& value, const std::string& path,
   }
 }
 
-/// The list that a key lies within, empty if in none: "tests[].reports" of "tests[].reports[].kind".
+/// The list that contains a key; empty if none does: "tests[].reports" for "tests[].reports[].kind".
 inline std::string list_around(const std::string& key) {
   const std::size_t list = key.rfind("[].");
   return list == std::string::npos ? "" : key.substr(0, list);
 }
 
-/// The documents together have every key of the section, and none beside them. Of a list that is empty in all of them,
-/// what its objects would hold cannot be seen.
+/// Checks that the documents together have exactly the section's keys. Keys of a list that is empty in all documents
+/// cannot be checked.
 inline void expect_schema(const WorkbookCopy& book, const std::string& verb,
                           const std::vector<nlohmann::json>& documents) {
   const auto schema = schema_of(book, verb);

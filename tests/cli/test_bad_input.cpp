@@ -16,14 +16,14 @@ using Words = std::vector<std::string>;
 
 struct Case {
   Words arguments;
-  Words said;  ///< what the message must hold: argument, value, what is allowed
+  Words said;  ///< required parts of the message: argument, value, what is allowed
 };
 
 void expect_refused(const WorkbookCopy& book, const Case& wrong) {
   expect_refused(book, wrong.arguments, wrong.said);
 }
 
-/// `run --json` with an output file that must not come to be.
+/// `run --json` with an output file that must not be created.
 Case run_with(Words arguments, Words said) {
   Words all{"run", "--json", "--out", scratch("o.npy").string(), "--lse", scratch("lse.npy").string()};
   all.insert(all.end(), arguments.begin(), arguments.end());
@@ -40,17 +40,17 @@ TEST_CASE("files that are not what they say are refused") {
   const std::size_t bytes = 2 * 8 * 32 * 4;
   const std::string shape = "(1, 2, 8, 32)";
 
-  // Q is bad, K and V are good.
+  // Q is invalid; K and V are valid.
   struct BadFile {
     std::string path;
     Words said;
   };
   std::vector<BadFile> bad{
-      {scratch("missing.npy").string(), {"there is no such file"}},
+      {scratch("missing.npy").string(), {"no such file"}},
       {scratch("").parent_path().string(), {"is a folder"}},
       {raw_npy("truncated.npy", "<f4", false, shape, bytes - 1), {shape, "2048 bytes", "2047"}},
       {raw_npy("too_long.npy", "<f4", false, shape, bytes + 1), {shape, "2048 bytes", "2049"}},
-      {raw_npy("magic.npy", "<f4", false, shape, bytes, "\x93NUMPX"), {"does not start as an .npy file does"}},
+      {raw_npy("magic.npy", "<f4", false, shape, bytes, "\x93NUMPX"), {"does not start with the .npy magic"}},
       {raw_npy("fortran.npy", "<f4", true, shape, bytes), {"Fortran order", "C order"}},
       {raw_npy("big_endian.npy", ">f4", false, shape, bytes), {"'>f4'", "allowed", "little-endian"}},
       {raw_npy("integers.npy", "<i4", false, shape, bytes), {"'<i4'", "allowed", "float16"}},
@@ -88,10 +88,10 @@ TEST_CASE("tensors that do not fit each other are refused") {
   };
   refused(other_d, other_d, {"--k " + other_d, "head_dim 64", "32", "allowed: the same"});
   refused(other_B, other_B, {"--k " + other_B, "batch 1", "2", "allowed: the same"});
-  refused(other_H, other_H, {"--k " + other_H, "head count 3", "2", "allowed: a number that divides it"});
+  refused(other_H, other_H, {"--k " + other_H, "head count 3", "2", "allowed: a divisor of Q's head count"});
   refused(k, other_N, {"--v " + other_N, "(2, 2, 13, 32)", "(2, 2, 12, 32)", "allowed: the same shape"});
   refused(k, other_d, {"--v " + other_d, "(2, 2, 12, 64)", "(2, 2, 12, 32)", "allowed: the same shape"});
-  CHECK(book.run({"run", "--json", "--q", q, "--k", k, "--v", v}).exit_code == 0);  // these do fit
+  CHECK(book.run({"run", "--json", "--q", q, "--k", k, "--v", v}).exit_code == 0);  // these fit
 }
 
 TEST_CASE("NaN and infinities in an input are refused, with the element") {
@@ -124,13 +124,13 @@ TEST_CASE("flags of run that make no sense are refused") {
   const std::vector<Case> cases{
       run_with({"--q", file}, {"--q, --k and --v", "1 of them", "allowed: all three or none"}),
       run_with({"--k", file, "--v", file}, {"2 of them", "allowed: all three or none"}),
-      run_with({"--q", file, "--k", file, "--v", file, "--seq", "8"}, {"--q", "--seq", "not allowed beside them"}),
+      run_with({"--q", file, "--k", file, "--v", file, "--seq", "8"}, {"--q", "--seq", "not allowed with them"}),
       run_with({"--q", file, "--k", file, "--v", file, "--kv-heads", "2"},
-               {"--q", "--kv-heads", "not allowed beside them"}),
+               {"--q", "--kv-heads", "not allowed with them"}),
       run_with({"--q", file, "--k", file, "--v", file, "--queries", "2"},
-               {"--q", "--queries", "not allowed beside them"}),
+               {"--q", "--queries", "not allowed with them"}),
       run_with({"--q", file, "--k", file, "--v", file, "--text", short_text},
-               {"--q", "--text", "not allowed beside them"}),
+               {"--q", "--text", "not allowed with them"}),
       run_with({"--seq", "0"}, {"--seq", "\"0\"", "allowed: a whole number from 1"}),
       run_with({"--seq", "-5"}, {"--seq", "\"-5\"", "allowed: a whole number from 1"}),
       run_with({"--seq", "abc"}, {"--seq", "\"abc\"", "allowed: a whole number from 1"}),
@@ -138,8 +138,8 @@ TEST_CASE("flags of run that make no sense are refused") {
       run_with({"--seq", "12.5"}, {"--seq", "\"12.5\"", "allowed: a whole number from 1"}),
       run_with({"--seq", "99999999999999999999"}, {"--seq", "\"99999999999999999999\"", "to 9223372036854775807"}),
       run_with({"--seq", ""}, {"--seq", "\"\"", "allowed: a whole number from 1"}),
-      run_with({"--seq"}, {"--seq", "--help says what is allowed"}),
-      run_with({"--seq", "100000000"}, {"--seq 100000000", "the book's own text has", "allowed: at most that many"}),
+      run_with({"--seq"}, {"--seq", "see ./workbook run --help"}),
+      run_with({"--seq", "100000000"}, {"--seq 100000000", "the book's own text has", "allowed: at most that number"}),
       run_with({"--head-dim", "33"}, {"--head-dim", "\"33\"", "allowed: 32, 64 or 128"}),
       run_with({"--heads", "0"}, {"--heads", "\"0\"", "allowed: a whole number from 1"}),
       run_with({"--heads", "1099511627776"}, {"--heads 1099511627776", "allowed with --head-dim 64: 1 to 64"}),
@@ -156,7 +156,7 @@ TEST_CASE("flags of run that make no sense are refused") {
       run_with({"--stage", "99"}, {"--stage 99", "there are: 01_naive_attention, 02_online_softmax"}),
       run_with({"--stage", ""}, {"--stage", "\"\"", "allowed: a chapter"}),
       run_with({"--element", "fp16"}, {"--element", "\"fp16\"", "allowed: float32, float16, bfloat16 or float8"}),
-      run_with({"--element", "bfloat16"}, {"--element bfloat16", "none of these stages takes it"}),
+      run_with({"--element", "bfloat16"}, {"--element bfloat16", "none of these stages supports it"}),
       run_with({"--gpu", "k80"}, {"--gpu", "\"k80\"", "allowed: t4, rtx3060"}),
       run_with({"--gpu", "t4", "--backend", "cpu"}, {"--gpu t4", "allowed with --backend sim or cuda"}),
       run_with({"--memory", "0"}, {"--memory 0", "allowed: a positive number"}),
@@ -166,28 +166,28 @@ TEST_CASE("flags of run that make no sense are refused") {
       run_with({"--text", scratch("missing.txt").string()},
                {"--text " + scratch("missing.txt").string(), "No such file"}),
       run_with({"--text", folder}, {"--text " + folder, "Is a directory"}),
-      run_with({"--text", short_text}, {short_text, "has 9 bytes", "allowed: at most that many"}),
+      run_with({"--text", short_text}, {short_text, "has 9 bytes", "allowed: at most that number"}),
       {{"run", "--json", "--out", nowhere},
-       {"--out " + nowhere, "does not exist", "allowed: a file in a folder that does"}},
+       {"--out " + nowhere, "does not exist", "allowed: a file in an existing folder"}},
       {{"run", "--json", "--lse", folder}, {"--lse " + folder, "that is a folder", "allowed: a file name"}},
-      {{"run", "--json", "--out", "/dev/null"}, {"--out /dev/null", "no regular file", "allowed: a file name"}},
+      {{"run", "--json", "--out", "/dev/null"}, {"--out /dev/null", "not a regular file", "allowed: a file name"}},
       {{"run", "--json", "--out", ""}, {"--out", "\"\"", "allowed: a file name"}},
       {{"run", "--json", "--out", scratch("o.npy").string(), "--lse", scratch("./o.npy").string()},
-       {"--lse", "that is also --out", "allowed: another file"}},
-      run_with({"--nonsense"}, {"--nonsense", "./workbook run --help says what is allowed"}),
-      run_with({"extra"}, {"extra", "./workbook run --help says what is allowed"}),
+       {"--lse", "the same file as --out", "allowed: another file"}},
+      run_with({"--nonsense"}, {"--nonsense", "see ./workbook run --help"}),
+      run_with({"extra"}, {"extra", "see ./workbook run --help"}),
   };
   for (const Case& wrong : cases) expect_refused(book, wrong);
 }
 
-TEST_CASE("a folder that cannot be written to is refused beforehand") {
+TEST_CASE("a folder that is not writable is refused beforehand") {
   if (::geteuid() == 0) SKIP("root may write everywhere");
   const WorkbookCopy book;
   const std::filesystem::path folder = scratch("read only");
   std::filesystem::create_directories(folder);
   std::filesystem::permissions(folder, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
   const std::string out = (folder / "o.npy").string();
-  expect_refused(book, {{"run", "--json", "--out", out}, {"--out " + out, "cannot be written to"}});
+  expect_refused(book, {{"run", "--json", "--out", out}, {"--out " + out, "is not writable"}});
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
 }
 
@@ -197,9 +197,9 @@ TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with
   const std::string chapters = "there are: 01_naive_attention, 02_online_softmax";
   const std::vector<Case> cases{
       {{"nonsense"}, {"nonsense", "allowed: status, run, test, hint, reset, watch, trace, doctor, solution, "}},
-      {{"nonsense", "1", "--json"}, {"nonsense: there is no such verb"}},
-      {{"--nonsense"}, {"--nonsense", "./workbook --help says what is allowed"}},
-      {{"status", "1", "--json"}, {"1: not expected here", "./workbook status --help"}},
+      {{"nonsense", "1", "--json"}, {"nonsense: unknown verb"}},
+      {{"--nonsense"}, {"--nonsense", "see ./workbook --help"}},
+      {{"status", "1", "--json"}, {"1: unexpected argument", "./workbook status --help"}},
       {{"test", "99", "--json"}, {"\"99\"", chapters}},
       {{"test", "", "--json"}, {"\"\"", chapters}},
       {{"test", "1.9", "--json"}, {"\"1.9\"", exercises}},
@@ -215,8 +215,8 @@ TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with
       {{"test", "1", "--time-limit", "nan"}, {"--time-limit", "\"nan\"", "allowed: seconds, from 0.1"}},
       {{"test", "2", "--previous", "mine"}, {"--previous", "\"mine\"", "allowed: solutions or chapters"}},
       {{"hint", "7.7", "--json"}, {"\"7.7\"", exercises}},
-      {{"hint", "--json"}, {"exercise", "./workbook hint --help says what is allowed"}},
-      {{"hint", "1.1", "1.2", "--json"}, {"1.2: not expected here"}},
+      {{"hint", "--json"}, {"exercise", "see ./workbook hint --help"}},
+      {{"hint", "1.1", "1.2", "--json"}, {"1.2: unexpected argument"}},
       {{"reset", "x", "--json"}, {"\"x\"", exercises}},
       {{"reset", "1", "--json"}, {"\"1\"", exercises}},
       {{"solution", "7.7"}, {"\"7.7\"", exercises}},

@@ -1,5 +1,5 @@
-// `./workbook bench` on a machine without a GPU, and what it says when something is missing or makes no sense. What it
-// measures on one is in notes/results.md; tables and figures have their own tests in tests/bench.
+// `./workbook bench` on a machine without a GPU, and its messages for missing tools and bad input. Measurements on a
+// GPU are in notes/results.md; tests/bench tests tables and figures.
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 
@@ -47,14 +47,14 @@ void expect_refused(const Ran& ran, int exit_code, const std::vector<std::string
   }
 }
 
-/// A results.json of a GPU that does not exist.
+/// A results.json of a fictitious GPU.
 std::string made_up_file() {
   const std::string file = scratch("made_up.json").string();
   book::write_file(file, bench::to_json(bench::made_up_results()).dump());
   return file;
 }
 
-/// No program is found, as on a machine without Node. (The command needs none to show earlier results.)
+/// Hides all programs, as on a machine without Node. (The command needs none to show earlier results.)
 test::RunOptions without_programs() {
   std::filesystem::create_directories(scratch("empty"));
   test::RunOptions options;
@@ -71,8 +71,8 @@ TEST_CASE("bench without a GPU times the CPU's chapters, says what it cannot, an
   INFO(ran.err);
   CHECK(ran.exit_code == 0);
   CHECK(contains(ran.out, "02_online_softmax"));
-  CHECK(contains(ran.out, "times on a GPU, its limits, and shares of them: this machine has no GPU"));
-  CHECK(contains(ran.out, "no plots: they show times of a GPU"));
+  CHECK(contains(ran.out, "times on a GPU, the device's limits, and shares of them: this machine has no GPU"));
+  CHECK(contains(ran.out, "no plots: they need GPU times"));
 
   const json results = json::parse(book::read_file(scratch("results") / "results.json"));
   REQUIRE(results["points"].size() == 2);
@@ -135,15 +135,14 @@ TEST_CASE("bench refuses stages, folders and files that are not there, before it
   const std::string missing = scratch("missing/folder").string(), file = scratch("a_file").string();
   book::write_file(file, "");
   expect_refused(book.run({"bench", "2", "--out", missing}), 2, {"--out " + missing, "does not exist"});
-  expect_refused(book.run({"bench", "2", "--out", file}), 2, {"--out " + file, "is no folder"});
-  expect_refused(book.run({"bench", "2", "--out", "/proc/results"}), 2,
-                 {"--out /proc/results", "cannot be written to"});
+  expect_refused(book.run({"bench", "2", "--out", file}), 2, {"--out " + file, "is not a folder"});
+  expect_refused(book.run({"bench", "2", "--out", "/proc/results"}), 2, {"--out /proc/results", "is not writable"});
   CHECK_FALSE(std::filesystem::exists(scratch("missing")));
 
   expect_refused(book.run({"bench", "--from", missing}), 2, {"--from " + missing});
   expect_refused(book.run({"bench", "--from", file}), 2, {"--from " + file, "not JSON", "results.json"});
   book::write_file(file, "{}");
-  expect_refused(book.run({"bench", "--from", file}), 2, {"--from " + file, "not what ./workbook bench writes"});
+  expect_refused(book.run({"bench", "--from", file}), 2, {"--from " + file, "not a result file of ./workbook bench"});
 }
 
 TEST_CASE("without Node the results are shown and the plots left out; nothing is published") {
@@ -155,7 +154,7 @@ TEST_CASE("without Node the results are shown and the plots left out; nothing is
   CHECK(contains(ran.out, "04_q_split"));
   CHECK(contains(ran.out, "no plots: pictures are drawn by Node"));
   expect_refused(book.run({"bench", "--from", made_up_file(), "--publish"}, without_programs()), 3,
-                 {"--publish: the page has plots, and pictures are drawn by Node"});
+                 {"--publish: the page needs plots, and pictures are drawn by Node"});
   CHECK(book.read("notes/results.md") == page);
 }
 
@@ -184,7 +183,7 @@ TEST_CASE("--publish fills the page's markers from a run on a GPU, and refuses a
   const WorkbookCopy book;
   const std::string page = book.read("notes/results.md");
   if (!has_gpu()) {
-    expect_refused(book.run(small_bench({"--publish"})), 2, {"--publish", "no times of a GPU"});
+    expect_refused(book.run(small_bench({"--publish"})), 2, {"--publish", "no GPU times"});
     CHECK(book.read("notes/results.md") == page);
   }
   const Ran ran = book.run({"bench", "--from", made_up_file(), "--publish"});
@@ -203,7 +202,6 @@ TEST_CASE("--publish fills the page's markers from a run on a GPU, and refuses a
 
 TEST_CASE("bench --library wants --peers and a file that is there") {
   const WorkbookCopy book;
-  expect_refused(book.run(small_bench({"--library", "none.so"})), 2, {"--library is a peer: name --peers too"});
-  expect_refused(book.run(small_bench({"--peers", "--library", "none.so"})), 2,
-                 {"--library none.so: there is no such file"});
+  expect_refused(book.run(small_bench({"--library", "none.so"})), 2, {"--library: a library is timed as a peer"});
+  expect_refused(book.run(small_bench({"--peers", "--library", "none.so"})), 2, {"--library none.so: no such file"});
 }

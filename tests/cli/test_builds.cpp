@@ -1,5 +1,5 @@
-// How often the command builds: each call once; and the book's own targets only after a change of the book, first the
-// program that has the verb, then what it needs.
+// How often the command builds: once per call, and the book's own targets only after a change of the book: first the
+// program that implements the verb, then its dependencies.
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Puts stand-ins that write their calls down into toolchain.json, in place of ninja and of CMake.
+/// Replaces ninja and CMake in toolchain.json by programs that record their calls.
 class CountedBuilds {
  public:
   explicit CountedBuilds(const WorkbookCopy& book) : book_(book) {
@@ -27,7 +27,7 @@ class CountedBuilds {
     int cmake, ninja;
     bool operator==(const Builds&) const = default;
   };
-  /// Of one call of the command.
+  /// The builds of one call of the command.
   Builds of(const std::vector<std::string>& arguments) const {
     book::write_file(scratch("calls"), "");
     book_.run(arguments);
@@ -54,7 +54,7 @@ TEST_CASE("a test starts one build, of one chapter or of several, and no more of
   const CountedBuilds builds(book);
   using Builds = CountedBuilds::Builds;
   for (const char* id : {"1.1", "1.2", "1.3", "2.1"}) book.solve(id);
-  CHECK(builds.of({"test", "1"}) == Builds{2, 1});  // the program that tests, and chapter 1's tests
+  CHECK(builds.of({"test", "1"}) == Builds{2, 1});  // the test program, and chapter 1's tests
   CHECK(builds.of({"test", "1.2"}) == Builds{0, 1});
   book.edit(book.readers_file("1.2"), "// END 1.2", "(void)0;\n  // END 1.2");
   CHECK(builds.of({"test", "1.2"}) == Builds{0, 1});

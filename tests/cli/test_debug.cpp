@@ -1,4 +1,4 @@
-// `./workbook test --debug`, with a debugger that is told what to do on its stdin.
+// `./workbook test --debug`, with a debugger that reads its commands from stdin.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-// `./workbook check`: each kind of drift makes it fail, and the message says where.
+// `./workbook check` fails for each kind of inconsistency, with a message that names the location.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -21,7 +21,7 @@ const std::string manifest = "chapters/01_naive_attention/chapter.toml";
 const std::string lesson = "chapters/01_naive_attention/README.md";
 const std::string mutants = "tests/01_naive_attention/mutants.toml";
 
-/// One mutant of chapter 1, and none of chapter 2.
+/// One mutant of chapter 1 and none of chapter 2.
 void only_mutant(const WorkbookCopy& book, const std::string& find, const std::string& replace) {
   book.write(mutants, fmt::format("# One.\n\n[[mutant]]\nid = \"1.1-one\"\ntitle = \"one\"\n"
                                   "find = \"{}\"\nreplace = \"{}\"\ntest = \"scores are scaled once\"\n"
@@ -30,7 +30,7 @@ void only_mutant(const WorkbookCopy& book, const std::string& find, const std::s
   book.write("tests/02_online_softmax/mutants.toml", "");
 }
 
-/// The gate fails, and says `message` at `file` and `line`.
+/// Checks that the gate fails with `message` at `file` and `line`.
 void expect_failure(const WorkbookCopy& book, const std::string& gate, const std::string& file, int line,
                     const std::string& message) {
   const Ran ran = book.run({"check", "--gate", gate});
@@ -42,7 +42,7 @@ void expect_failure(const WorkbookCopy& book, const std::string& gate, const std
   CHECK(contains(said, message));
 }
 
-/// The line after the last, where a test appends something.
+/// The line after the last one, where a test appends text.
 int lines_in(const WorkbookCopy& book, const std::string& file) {
   return occurrences(book.read(file), "\n");
 }
@@ -144,7 +144,7 @@ TEST_CASE("a result that is as it must be is kept; --fresh, a change and a damag
     return gate.at("kept").get<int>();
   };
   CHECK(kept({"--fresh"}) == 0);
-  CHECK(kept() == 0);  // --fresh has kept nothing either
+  CHECK(kept() == 0);  // --fresh has cached nothing either
   CHECK(kept() == 1);
   CHECK(kept({"--fresh"}) == 0);
 
@@ -162,7 +162,7 @@ TEST_CASE("a result that is as it must be is kept; --fresh, a change and a damag
   CHECK(kept() == 0);
   CHECK(kept() == 1);
 
-  // A result that is not as it must be is none to keep, and is run each time.
+  // A failing result is not cached, and is run each time.
   only_mutant(book, "scale * dot", "dot * scale");
   for (int time = 0; time < 2; ++time)
     expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "survives");

@@ -1,5 +1,4 @@
-// Every --json document has the keys and types that notes/json.md gives it, no more and no less, and is all that stands
-// on stdout.
+// Every --json document has exactly the keys and types listed in notes/json.md, and is the only text on stdout.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>

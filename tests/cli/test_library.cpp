@@ -1,5 +1,4 @@
-// `./workbook library`: what it prints, bad input, and what Python is told of exercises that are open and kernels that
-// are wrong.
+// `./workbook library`: its output, bad input, and the errors in Python for open exercises and wrong kernels.
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 
@@ -16,7 +15,7 @@ namespace {
 
 const std::string mine = "chapters/" + ch03 + "/tiled_wmma.cu", books = "solutions/" + ch03 + "/tiled_wmma.cu";
 
-/// What a call of the library says in Python: "ok", or the error's type and text.
+/// The result of a call of the library in Python: "ok", or the error's type and text.
 std::string call_of(const WorkbookCopy& book, const std::string& library, const std::string& python) {
   const std::string script =
       "import numpy, flash_attention_workbook as workbook\n"

@@ -1,4 +1,4 @@
-// The commands that the book's pages show are ones that the command line reads.
+// The command line accepts the commands shown in the book's pages.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,7 +26,7 @@ std::vector<fs::path> pages() {
   return found;
 }
 
-/// Whether the command reads this line; it does nothing else.
+/// Whether the command accepts this line, without running it.
 bool is_read(std::vector<std::string> words) {
   std::erase(words, "--yes");  // the launcher's
   std::string line = fmt::format("WORKBOOK_ONLY_READ=1 '{}/bin/workbook_cli'", WORKBOOK_BINARY);
@@ -67,7 +67,7 @@ TEST_CASE("every command of the book's pages is read by the command line") {
     for (const book::ShownCommand& command : book::commands_in(book::read_file(page))) {
       if (command.has_placeholder()) continue;
       INFO(page.string() << ':' << command.line << ": ./workbook " << fmt::format("{}", fmt::join(command.words, " ")));
-      // A verb by itself may be its name only, as in "`./workbook reset` goes back to these".
+      // A verb without arguments may just name the verb, as in "`./workbook reset` goes back to these".
       const bool is_name = command.words.size() == 1 && is_read({command.words[0], "--help"});
       CHECK((is_name || is_read(command.words)));
       ++read;

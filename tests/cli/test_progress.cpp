@@ -1,4 +1,4 @@
-// The verbs that keep a reader's work and show where it stands: status, hint, reset, stubs, watch.
+// The verbs that preserve a reader's work and show its state: status, hint, reset, stubs, watch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST_CASE("a fresh book shows two chapters, six exercises to do, and what to do 
     CHECK(contains(ran.out, "fill in exercise 1.1 (" + file_1 + ":"));
     CHECK(contains(ran.out, "./workbook test 1"));
     for (const char* id : {"1.1", "1.2", "1.3"}) CHECK(contains(ran.out, id));
-    CHECK(contains(ran.out, "3 exercises, not begun"));  // chapter 2, in one line
+    CHECK(contains(ran.out, "3 exercises, not started"));  // chapter 2, in one line
     CHECK_FALSE(contains(ran.out, "2.1"));
   }
   CHECK_FALSE(book.exists(".workbook"));
@@ -53,7 +53,7 @@ TEST_CASE("an exercise without points is not what to do next") {
   const Ran ran = book.run({});
   INFO(ran.out);
   CHECK(contains(ran.out, "0 done, 5 to do"));
-  CHECK(contains(ran.out, "open, if you like"));
+  CHECK(contains(ran.out, "open, optional"));
   CHECK(contains(ran.out, "fill in exercise 1.2 (" + file_1 + ":"));
   CHECK(state_of(book, "1.1") == "open");
 }
@@ -70,7 +70,7 @@ TEST_CASE("status follows the work: untested, passing, untested again, failing")
   CHECK(state_of(book, "1.3") == "failing");
   const Ran ran = book.run({});
   CHECK(contains(ran.out, "1 failing"));
-  // The progress is a cache: without it, or with a damaged one, nothing but the results is forgotten.
+  // The progress file is a cache: if it is missing or damaged, only the test results are lost.
   for (const char* text : {"", "{", "[1, 2]", "\xff\xfe"}) {
     book.write(".workbook/progress.json", text);
     CHECK(state_of(book, "1.3") == "untested");
@@ -99,7 +99,7 @@ TEST_CASE("hints grow one by one, stay at the last, and are remembered in the bo
   const Ran other = book.run({"hint", "2.2"});
   CHECK(contains(other.out, "hint 1 of "));
   CHECK_FALSE(contains(other.out, "hint 2 of "));
-  CHECK(contains(other.out, "for the next one: ./workbook hint 2.2"));
+  CHECK(contains(other.out, "next hint: ./workbook hint 2.2"));
   CHECK(contains(book.run({"hint", "2.1", "--all"}).out, "hint 2 of "));
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("stubs never writes over work: it lists it and exits with 1; --force k
   const std::string work = book.read(file_1);
   const Ran refused = book.run({"stubs"});
   CHECK(refused.exit_code == 1);
-  CHECK(contains(refused.out, "kept, it holds work: " + file_1));
+  CHECK(contains(refused.out, "kept, it contains your work: " + file_1));
   CHECK(contains(refused.out, "--force"));
   CHECK(book.read(file_1) == work);
 
@@ -182,7 +182,7 @@ TEST_CASE("a merge of newer stubs by git keeps the reader's work, and the gate a
   book.fill_in("1.1", "  S(0, 0) = 41;\n");
   const std::string work = book.read(file_1);
 
-  // The authors change the solution and write new stubs; the reader merges them.
+  // The authors change the solution and generate new stubs; the reader merges them.
   book.edit(book.solution_file("1.1"), "namespace ch01 {", "// A new remark of the book.\nnamespace ch01 {");
   book.write(file_1, stub);
   CHECK(book.run({"stubs"}).exit_code == 0);

@@ -1,4 +1,4 @@
-// `./workbook run`: the main job, with a text and with files, and what it says when a stage cannot or is wrong.
+// `./workbook run`, with a text and with files, and its messages for stages that refuse or are wrong.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-/// A stage that ran, and is right.
+/// Checks that a stage ran with a right result.
 void expect_right(const json& stage) {
   INFO(stage.dump(2));
   CHECK(stage["supported"] == true);
@@ -116,7 +116,7 @@ TEST_CASE("a stage whose memory would not suffice refuses beforehand, with exit 
   CHECK(contains(ran.out, "S and P would take 0.1 GiB"));
   CHECK(contains(ran.out, "chapter 2 computes the same in memory that does not grow with N"));
 
-  // With the other stage beside it, the run is good: nothing went wrong.
+  // Since another stage ran, the run succeeds.
   const Ran both = book.run({"run", "--json", "--seq", "4096", "--heads", "1", "--memory", "64M", "--backend", "cpu"});
   CHECK(both.exit_code == 0);
   const json document = both.document();
@@ -156,7 +156,7 @@ TEST_CASE("Q, K, V from files come back as O and LSE within the bounds") {
     INFO(compared.text);
     CHECK(compared.close);
 
-    Tensor<float> lse = read_npy(scratch("lse.npy"));  // (B, H, N), which a reader takes for (H, N, d)
+    Tensor<float> lse = read_npy(scratch("lse.npy"));  // (B, H, N), which would be read as (H, N, d)
     REQUIRE(sizes_of(lse) == std::vector<std::int64_t>{1, B, 3, 21});
     lse.sizes = {B, 3, 21, 1};
     CHECK(judge::compare(lse, oracle.lse, lse_bounds(oracle, problem, float32_precision()), layout).close);
@@ -185,7 +185,7 @@ TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and ot
     CHECK(ran.document()["input"]["Hkv"] == 2);
     CHECK(ran.document()["input"]["mask"] == "causal");
     expect_right(ran.document()["stages"][0]);
-    // The definition, written out.
+    // The definition, computed directly.
     const Tensor<float> O = read_npy(out);
     double largest = 0;
     for (std::int64_t row = 0; row < 2 * 6 * 9; ++row) {
@@ -226,7 +226,7 @@ TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and ot
     CHECK(stage["supported"] == false);
     CHECK(stage["result"] == "does not do Hkv < H");
     CHECK(stage["message"] ==
-          said + " heads of K and V, or a stage that serves it: chapter 1 on cpu, chapter 2 on cpu");
+          said + " heads of K and V, or a stage that supports it: chapter 1 on cpu, chapter 2 on cpu");
   }
 }
 
@@ -245,7 +245,7 @@ TEST_CASE("a mask of every part, with sinks from a file, packed sequences and he
   CHECK(ran.exit_code == 0);
   const json document = ran.document();
   CHECK(document["input"]["mask"] == "window=256,0+softcap=50+alibi+sink+lengths=100,37");
-  CHECK(document["input"]["Nq"] == 137);  // without --seq as many as the lengths are together
+  CHECK(document["input"]["Nq"] == 137);  // without --seq, the sum of the lengths
   CHECK(document["input"]["Hkv"] == 2);
   REQUIRE(document["stages"].size() == 2);
   for (const json& stage : document["stages"]) {
@@ -256,7 +256,7 @@ TEST_CASE("a mask of every part, with sinks from a file, packed sequences and he
   expect_refused(book, with(raw_npy("three.npy", "<f4", false, "(3,)", 12), "100,37"),
                  {"--sink", "3 numbers", "allowed: one for each of 4 heads"});
   expect_refused(book, with(raw_npy("four.npy", "<f4", false, "(4, 1, 1)", 16), "100,37"),
-                 {"--sink", "has 3 dimensions", "allowed is 1"});
+                 {"--sink", "has 3 dimensions", "allowed: 1"});
   const Ran both_passes = book.run({"run", "--stage", "15", "--mask", "prefix=8", "--backend", "sim"});
   CHECK(both_passes.exit_code == 3);
   CHECK(occurrences(both_passes.out, "the mask prefix=8:") == 1);

@@ -52,5 +52,5 @@ TEST_CASE("a book without solutions says so") {
   const Ran ran = book.run({"solution", "1.1", "--anyway"});
   CHECK(ran.exit_code == 3);
   CHECK(ran.out.empty());
-  CHECK(contains(ran.err, "solution 1.1: this book comes without its solutions"));
+  CHECK(contains(ran.err, "solution 1.1: this copy of the book does not include its solutions"));
 }

@@ -1,5 +1,5 @@
-// `./workbook trace`: what it says of a chapter's kernels is what the formulas say; a map shows who read which tile;
-// and where there is nothing to show, it says why.
+// `./workbook trace`: its counts equal the formulas', a map shows which block read which tile, and it explains why
+// there is nothing to show.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ TEST_CASE("trace 3: what every tensor, barrier and product costs is what the for
   const WorkbookCopy book = book_with(ch03);
   struct Case {
     std::int64_t N, H, d, Br, Bc;
-    int warps;  // 0: the tiles are the chapter's; otherwise they are given on the command line
+    int warps;  // 0: the chapter's tiles; otherwise given on the command line
   };
   for (const Case& c : {Case{200, 2, 64, 64, 64, 0}, {130, 1, 32, 32, 32, 2}, {192, 1, 64, 64, 128, 4}}) {
     std::vector<std::string> arguments{"trace",       "3",
@@ -114,7 +114,7 @@ TEST_CASE("trace 3: what every tensor, barrier and product costs is what the for
     CHECK(counters["async_instructions"] == 0);
     CHECK(counters["global.load_sectors"] == (1 + 2 * q_tiles) * sectors);
 
-    // One block a head reads all tiles of K and V once for each tile of queries.
+    // One block per head reads all K/V tiles once per Q tile.
     REQUIRE(launch["maps"].size() == 2);
     const json& map = launch["maps"][0];
     CHECK(map["tensors"] == json({"K", "V"}));
@@ -145,7 +145,7 @@ TEST_CASE("trace 3 as text: the same figures, and the map") {
   CHECK(line_with(ran.out, "K read") == "K read 50.0 KiB 200.0 KiB 400 6400 1600 4");
   CHECK(line_with(ran.out, "O written") == "O written 50.0 KiB 50.0 KiB 100 1600 1600 1");
   CHECK(contains(line_with(ran.out, "tensor cores"), "4096 mma_sync, 8192 instructions"));
-  CHECK(contains(line_with(ran.out, "barriers"), "104 __syncthreads, 52 a block, 3.25 for each tile of K"));
+  CHECK(contains(line_with(ran.out, "barriers"), "104 __syncthreads, 52 per block, 3.25 per tile of K"));
   CHECK(contains(line_with(ran.out, "tiles of K"), "8 of 64 rows, 8.0 KiB each (the last of a head has 8 rows); 32 "));
   CHECK(contains(ran.out, "blocks down, K and V tiles of 64 rows across; heads 0-1 alike, head 0 is drawn"));
   CHECK(line_with(ran.out, "block 0 4") == "block 0 4444");
@@ -158,7 +158,7 @@ TEST_CASE("trace --metrics names what Nsight Compute counts, as the simulator's 
   const WorkbookCopy book;
   const Ran ran = book.run({"trace", "1", "--metrics", "--seq", "64", "--heads", "1"});
   REQUIRE(ran.exit_code == 0);
-  // Every name of a metric in the output stands in counters.hpp.
+  // Every metric name in the output is in counters.hpp.
   const std::string header = book::read_file(fs::path(WORKBOOK_SOURCE) / "common/simt/counters.hpp");
   std::istringstream words(ran.out);
   int found = 0;
@@ -166,7 +166,7 @@ TEST_CASE("trace --metrics names what Nsight Compute counts, as the simulator's 
     if (!contains(word, "__") || !contains(word, ".sum")) continue;
     word = word.substr(0, word.find(".sum") + 4);
     INFO(word);
-    // The header may leave the beginning of a second one out: "…_op_atom.sum".
+    // The header may omit the beginning of a second name: "…_op_atom.sum".
     const std::size_t operation = std::min(word.rfind("_op_"), word.rfind("_tensor_op_"));
     CHECK((contains(header, word) || contains(header, "…" + word.substr(operation))));
     ++found;
@@ -179,7 +179,7 @@ TEST_CASE("trace 1: the three given kernels write S and P once and read them onc
   require_counts();
   const WorkbookCopy book;
   constexpr std::int64_t N = 200, H = 2, d = 64, stride = 208, tiles = 4;  // rows of S are padded to 16 scores
-  // The reader's own code: the kernels are given, so that open exercises on the CPU are in nobody's way.
+  // The reader's own code: the kernels are given, so open exercises on the CPU do not prevent the trace.
   const Ran ran = book.run({"trace", "1", "--json", "--seq", "200", "--heads", "2", "--causal"});
   REQUIRE(ran.exit_code == 0);
   const json document = ran.document();
@@ -202,7 +202,7 @@ TEST_CASE("trace 1: the three given kernels write S and P once and read them onc
     CHECK(tensor_of(*launch, name)["times_read"] == tiles);
   }
 
-  // A block a pair of tiles: the rows are Q's.
+  // One block per pair of tiles: the rows are Q's.
   REQUIRE(scores["maps"].size() == 1);
   const json& map = scores["maps"][0];
   CHECK(map["row_tensor"] == "Q");
@@ -288,7 +288,7 @@ TEST_CASE("trace of a backward pass: each kernel reads its own rows once and the
   with_tiles.insert(with_tiles.end(), {"--bc", "64"});
   const Ran refused = book.run(with_tiles);
   CHECK(refused.exit_code == 2);
-  CHECK(contains(refused.err, "--bc: chapter 6 chooses its own tiles"));
+  CHECK(contains(refused.err, "--bc: chapter 6 chooses its own tile sizes"));
 }
 
 TEST_CASE("an open exercise: which one, where, and exit code 1") {
@@ -363,7 +363,7 @@ TEST_CASE("trace --html writes a page that needs nothing beside it and says the 
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const std::string page = scratch("trace.html").string();
-  RunOptions there;  // a file name is relative to where the reader is
+  RunOptions there;  // a file name is relative to the current folder
   there.folder = fs::path(page).parent_path();
   const Ran ran =
       book.run({"trace", "3", "--solutions", "--seq", "200", "--heads", "2", "--html", "trace.html"}, there);
@@ -388,7 +388,7 @@ TEST_CASE("trace --html writes a page that needs nothing beside it and says the 
   CHECK(launch["drawn_maps"][0]["column_name"] == "K and V tile");
   CHECK(launch["drawn_maps"][0]["cells"] == json::array({json(std::vector<json>(4, json({"read", "4"})))}));
   CHECK(contains(launch["metrics"].dump(), "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"));
-  // Block 0's intervals, in which it has moved all of the first head: 200 rows of 64 and of 1.
+  // The intervals of block 0, which moves all of the first head: 200 rows of 64 and of 1.
   CHECK(launch["timeline"]["intervals"] > 4);
   CHECK(launch["timeline"]["intervals"] == launch["moved"].size());
   std::map<std::string, std::int64_t> written;
@@ -433,7 +433,8 @@ TEST_CASE("trace 14: the heads of a group read K and V together") {
   expect_refused(
       book,
       {"trace", "14", "--solutions", "--kv-heads", "2", "--html", scratch("trace.html").string(), "--beside", "1"},
-      {"--beside 1", "chapter 1 does not do Hkv < H on the simulator", "allowed: as many heads as Q has"});
+      {"--beside 1", "chapter 1 does not support Hkv < H on the simulator",
+       "allowed: as many K/V heads as query heads"});
 }
 
 TEST_CASE("trace --json follows notes/json.md") {
@@ -464,7 +465,7 @@ TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
            Case{{"3", "--causal"}, {"--causal", "chapter 3 has no causal mask", "allowed"}},
            Case{{"3", "--kv-heads", "2"},
                 {"--kv-heads 2", "chapter 3 does not do Hkv < H on the simulator",
-                 "allowed: as many heads as Q has, or a chapter with kernels"}},
+                 "allowed: as many K/V heads as query heads, or a chapter with kernels"}},
            Case{{"3", "--seq", "0"}, {"--seq", "\"0\"", "allowed"}},
            Case{{"3", "--br", "0"}, {"--br", "\"0\"", "allowed"}},
            Case{{"3", "--bc", "x"}, {"--bc", "\"x\"", "allowed"}},
@@ -479,7 +480,7 @@ TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
            Case{{"3", "--set", "warps"}, {"--set warps", "NAME=NUMBER"}},
            Case{{"3", "--set", "warps=two"}, {"--set warps=two", "NAME=NUMBER"}},
            Case{{"3", "--set", "=2"}, {"--set =2", "NAME=NUMBER"}},
-           Case{{"3", "--set", "Nk=4096"}, {"--set Nk=4096", "not for --set", "allowed"}},
+           Case{{"3", "--set", "Nk=4096"}, {"--set Nk=4096", "--set cannot change Nk", "allowed"}},
        }) {
     std::vector<std::string> arguments{"trace"};
     arguments.insert(arguments.end(), wrong.arguments.begin(), wrong.arguments.end());
@@ -516,13 +517,13 @@ TEST_CASE("without the simulator, or without its counters, trace says why, with 
 TEST_CASE("a map larger than the line is scaled down, and says so") {
   require_counts();
   const WorkbookCopy book = book_with(ch03);
-  // 66 tiles of 32 keys, each read by one tile of queries: numbers of one digit fit; 66 rows would not.
+  // 66 tiles of 32 keys, each read by one Q tile: one-digit numbers fit; 66 rows would not.
   const std::string q = good_npy("q.npy", normal_tensor({1, 1, 32, 32}, 1));
   const std::string kv = good_npy("kv.npy", normal_tensor({1, 1, 8192, 32}, 2));
   const Ran ran = book.run({"trace", "3", "--solutions", "--q", q, "--k", kv, "--v", kv});
   INFO(ran.out);
   REQUIRE(ran.exit_code == 0);
-  CHECK(contains(ran.out, "2 x 2 tiles are drawn as one: there are 1 x 128"));
+  CHECK(contains(ran.out, "one cell stands for 2 x 2 tiles; there are 1 x 128"));
   CHECK(contains(ran.out, "Q 0 " + std::string(64, '#') + "\n"));
   std::istringstream lines(ran.out);
   for (std::string line; std::getline(lines, line);) {

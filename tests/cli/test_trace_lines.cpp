@@ -1,6 +1,6 @@
-// `./workbook trace --lines`, `--beside` and `--operation`: every access counts for one line, a line stands beside its
-// counterpart, a page shows two kernels, another operation of the chapter is traced as its stage is; and what cannot be
-// shown is refused.
+// `./workbook trace --lines`, `--beside` and `--operation`: every access belongs to one line, a line is compared with
+// its counterpart, a page shows two kernels, another operation of the chapter is traced like its stage, and impossible
+// requests are refused.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -35,7 +35,7 @@ std::vector<std::string> traced(std::vector<std::string> arguments, const std::v
   return arguments;
 }
 
-/// What all parts ask for together, and all lines of all parts.
+/// The total requests of all parts, and of all lines of all parts.
 struct Sums {
   std::map<std::string, std::int64_t> parts, lines;
 };
@@ -49,7 +49,7 @@ Sums sums(const json& document) {
   return sums;
 }
 
-/// Chapter 3 solved, with rows of S that are not padded: conflicts in one array.
+/// Chapter 3 solved, with unpadded rows of S, which have bank conflicts.
 WorkbookCopy with_conflicts() {
   WorkbookCopy book = book_with(ch03);
   book.write(kernel, book.read("solutions/" + ch03 + "/tiled_wmma.cu"));
@@ -77,14 +77,14 @@ TEST_CASE("trace --lines: each access counts for one line, and lines add up to t
   CHECK(all.lines.at("ldsm") == count("shared.matrix_loads"));
   CHECK(all.lines.at("sectors") == count("global.load_sectors") + count("global.store_sectors"));
 
-  // The text is that of the file, and the part is the exercise whose region the line is in.
+  // The text is the file's, and the part is the exercise whose region contains the line.
   int multiplied = 0;
   for (const json& part : document["lines"]) {
     if (part["exercise"] != "3.7") continue;
     CHECK(part["function"] == "multiply_QK");
     CHECK(part["file"] == "solutions/" + ch03 + "/tiled_wmma.cu");
     CHECK(part["beside"].contains("ch 1"));
-    CHECK_FALSE(part["beside"].contains("book"));  // it is the book's
+    CHECK_FALSE(part["beside"].contains("book"));  // the book's
     for (const json& line : part["lines"]) {
       const std::string text = line["text"];
       multiplied += contains(text, "load_matrix_sync");
@@ -115,7 +115,7 @@ TEST_CASE("trace --lines --beside book: conflicts stand in their line, with lane
       CHECK(worst["wavefronts"] > worst["ideal"]);
       CHECK(worst["lanes"].size() == worst["banks"].size());
       CHECK(worst["in_bank"].size() > 1);
-      for (const json& i : worst["in_bank"])  // these do ask for it: an access of 16 bytes lies in four banks
+      for (const json& i : worst["in_bank"])  // these requests do: an access of 16 bytes covers four banks
         CHECK((worst["bank"].get<int>() - worst["banks"][i.get<std::size_t>()].get<int>() + 32) % 32 <
               std::max(1, worst["bytes"].get<int>() / 4));
       if (books.is_null() || !contains(worst["places"].dump(), "S[")) continue;
@@ -136,7 +136,7 @@ TEST_CASE("trace --lines --beside book: conflicts stand in their line, with lane
   }
   for (const json& part : columns[0]["lines"]["parts"]) {
     for (const json& access : part["worst"]) {
-      CHECK(contains(access["words"], fmt::format("ask for bank {}", access["bank"].get<int>())));
+      CHECK(contains(access["words"], fmt::format("access bank {}", access["bank"].get<int>())));
       ++told;
     }
   }
@@ -146,7 +146,7 @@ TEST_CASE("trace --lines --beside book: conflicts stand in their line, with lane
   CHECK(shown.exit_code == 0);
   CHECK(contains(shown.out, "book: shared"));
   CHECK(contains(shown.out, "ch 1: shared"));
-  CHECK(contains(shown.out, "ask for bank "));
+  CHECK(contains(shown.out, "access bank "));
   CHECK(contains(shown.out, "row_maxima (exercise 3.8)"));
 }
 
@@ -155,12 +155,12 @@ TEST_CASE("trace --operation runs another kernel of the chapter, and --lines com
   const WorkbookCopy book = book_with(ch03);
   const Ran ran = book.run(traced({"3", "--operation", "lab", "--lines", "--json"}));
   INFO(ran.out << ran.err);
-  CHECK(ran.exit_code == 1);  // the lab is found with a race
+  CHECK(ran.exit_code == 1);  // the lab has a race
   const json document = ran.document();
   CHECK(document["result"] == "ok");
   REQUIRE(document["launches"].size() == 1);
   CHECK(contains(document["launches"][0]["kernel"], "lab_kernel"));
-  CHECK(document["launches"][0]["grid"] == json({64, 1, 1}));  // a block a query
+  CHECK(document["launches"][0]["grid"] == json({64, 1, 1}));  // one block per query
   REQUIRE(document["launches"][0]["reports"].size() == 1);
   const std::string report = document["launches"][0]["reports"][0];
   CHECK(contains(report, "race: read after write: query"));
@@ -183,14 +183,14 @@ TEST_CASE("trace --beside and --operation refuse what they cannot show, with exi
     std::vector<std::string> arguments, said;
   };
   for (const Case& wrong : {
-           Case{{"3", "--beside", "book"}, {"--beside book", "two kernels are shown on a page", "--html FILE"}},
+           Case{{"3", "--beside", "book"}, {"--beside book", "only a page shows two traces", "--html FILE"}},
            Case{{"3", "--beside", "", "--html", page}, {"--beside", "a chapter, causal or book"}},
            Case{{"3", "--beside", "2", "--html", page}, {"chapter 2 runs on the CPU", "a chapter with kernels: 1, 3"}},
            Case{{"3", "--beside", "17", "--html", page}, {"there is no chapter \"17\""}},
            Case{{"3", "--beside", "causal", "--html", page},
                 {"--beside causal", "chapter 3 has no causal mask", "allowed: a chapter"}},
            Case{{"1", "--causal", "--beside", "3", "--html", page},
-                {"--beside 3", "chapter 3 has no causal mask", "leave out --causal"}},
+                {"--beside 3", "chapter 3 has no causal mask", "omit --causal"}},
            Case{{"3", "--operation", ""}, {"--operation", "a name"}},
            Case{{"3", "--solutions", "--operation", "nothing"},
                 {"--operation", "chapter 3 does not take these", "no operation \"nothing\"", "it has: ", "lab"}},
@@ -205,7 +205,7 @@ TEST_CASE("the page follows a row's m, l and O to what the kernel writes") {
   const WorkbookCopy book = book_with(ch03);
   const std::string page = scratch("rows.html").string(), O_file = scratch("O.npy").string(),
                     lse_file = scratch("lse.npy").string();
-  const std::vector<std::string> input{"--seq", "150", "--heads", "1"};  // tiles of 64: the last ones are not full
+  const std::vector<std::string> input{"--seq", "150", "--heads", "1"};  // tiles of 64; the last ones are partial
   std::vector<std::string> trace{"trace", "3", "--solutions", "--html", page},
       run{"run", "--stage", "3", "--backend", "sim", "--out", O_file, "--lse", lse_file};
   for (auto* arguments : {&trace, &run}) {
@@ -217,11 +217,11 @@ TEST_CASE("the page follows a row's m, l and O to what the kernel writes") {
   for (const json& noted : facts["columns"][0]["launches"][0]["values"])
     rows[noted["row"]][noted["label"]] = noted["at"];
   const Tensor<float> O = read_npy(O_file), lse = read_npy(lse_file);
-  REQUIRE(rows.size() == 128);  // no more, so that the page stays small
+  REQUIRE(rows.size() == 128);  // limited, so that the page stays small
   for (const auto& [row, noted] : rows) {
     INFO(row);
     REQUIRE(noted.size() == 3);
-    REQUIRE(noted.at("l").size() == 3);  // tiles of keys
+    REQUIRE(noted.at("l").size() == 3);  // K/V tiles
     const double m = noted.at("m").back()[1], l = noted.at("l").back()[1], O_0 = noted.at("O[0]").back()[1];
     CHECK(std::abs((m + std::log2(l)) * std::log(2.0) - lse.values.at(std::size_t(row))) < 1e-4);
     CHECK(std::abs(O_0 / l - O.values.at(std::size_t(64 * row))) < 1e-3);

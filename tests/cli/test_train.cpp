@@ -1,4 +1,4 @@
-// `./workbook train`: what it prints and writes, that it can be stopped and resumed without a trace, and bad input.
+// `./workbook train`: its output and files, stopping and resuming with identical results, and bad input.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A small model on a text that does not change with the book.
+/// A small model on a fixed text.
 std::vector<std::string> small(const std::string& out, const std::vector<std::string>& more) {
   const fs::path text = scratch("text.txt");
   std::string bytes;
@@ -68,7 +68,7 @@ TEST_CASE("train runs all precisions from the same start, and writes curves and 
   const Ran shown = book.run(arguments);
   CHECK(shown.exit_code == 0);
   CHECK(contains(shown.out, "fp16-scaled"));
-  CHECK(contains(shown.out, "gradients that are 0"));
+  CHECK(contains(shown.out, "zero gradients"));
 }
 
 TEST_CASE("an overflow shows as a skipped step, a smaller scale, and its recovery") {
@@ -88,7 +88,7 @@ TEST_CASE("a training that is stopped goes on from its checkpoint to the same lo
     const WorkbookCopy::Background training(
         book, small("stopped", {"--precision", "fp16-scaled", "--steps", "1000000", "--seed", "5"}));
     for (int i = 0; i < 1500 && !fs::exists(folder); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // some steps; how many does not matter
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // some steps; the number does not matter
   }                                                               // SIGTERM, which stops it as Ctrl-C does
   REQUIRE(fs::exists(checkpoint));
   const auto resumed = [&](const std::string& steps) {
@@ -120,6 +120,6 @@ TEST_CASE("train refuses what it cannot do, and writes nothing") {
   refused({"--backend", "sim"}, "allowed with --chapters or --solutions");
   refused({"--chapters"}, "this book has no chapter with the operations unscale and scaler");
   refused({"--chapters", "--solutions"}, "--chapters");
-  refused({"--resume", scratch("missing").string()}, "allowed beside it");
+  refused({"--resume", scratch("missing").string()}, "allowed with it");
   expect_refused(book, {"train", "--resume", scratch("missing").string(), "--out", scratch("refused").string()}, {});
 }

@@ -1,4 +1,4 @@
-// `./workbook test`: what it says of a reader's file, whatever is in it.
+// `./workbook test`: its verdicts on a reader's file with any contents.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -20,7 +20,7 @@ namespace {
 
 using Results = std::set<std::string>;
 
-/// The results that the tests of one exercise (or "whole") had.
+/// The results of the tests of one exercise (or of "whole").
 Results results(const json& run, const std::string& exercise) {
   Results found;
   for (const json& test : run.at("tests")) {
@@ -34,20 +34,20 @@ std::vector<json> runs_of(const Ran& ran) {
   return ran.document().at("runs").get<std::vector<json>>();
 }
 
-/// The run of a document that has just this one.
+/// The only run of a document.
 json only_run(const Ran& ran) {
   const json document = ran.document();
   REQUIRE(document.at("runs").size() == 1);
   return document["runs"][0];
 }
 
-/// Every test passed, but for those that a sanitizer build cannot run: it does not count memory.
+/// Every test passed, except those that a sanitizer build cannot run, because it does not count memory.
 bool passed_here(const json& run) {
   const int skipped = run["skipped"], passed = run["passed"];
   return passed + skipped == int(run["tests"].size()) && (skipped == 0 || sanitized());
 }
 
-/// All that was said about one exercise.
+/// All messages about one exercise.
 std::string messages(const json& run, const std::string& exercise) {
   std::string text;
   for (const json& test : run.at("tests")) {
@@ -123,7 +123,7 @@ TEST_CASE("a wrong exercise fails alone, and the whole chapter with it") {
 TEST_CASE("code that does not survive is a named result, no pass, and leaves the other chapter testable") {
   struct Sabotage {
     std::string name;
-    std::string body;     // in place of exercise 1.3
+    std::string body;     // instead of exercise 1.3
     std::string outside;  // at the end of the file
     std::string result, message;
   };
@@ -133,7 +133,7 @@ TEST_CASE("code that does not survive is a named result, no pass, and leaves the
       {"compile error", "  O(0, 0) = \"a text\";\n", "", "not compiled", file_1},
       {"abort", "  std::abort();\n", "", "crashed", "abort"},
       {"null dereference", "  volatile int* nowhere = nullptr;\n  *nowhere = 1;\n", "", "crashed",
-       sanitized() ? "exit(" : "segmentation fault"},  // a sanitizer reports it first, and ends the program
+       sanitized() ? "exit(" : "segmentation fault"},  // a sanitizer reports it first and ends the program
       {"exit(0) in a static initialiser",
        at_file_level + "struct Quit {\n  Quit() { std::exit(0); }\n} quit;\nvoid after() {\n", "", "crashed",
        "exit(0)"},
@@ -198,9 +198,9 @@ TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
     std::string said;
   };
   const Lost lost =
-      GENERATE(Lost{{"  // END 1.2\n"}, ": the line // END 1.2 that closes this region is gone"},
-               Lost{{"  // BEGIN 1.2\n"}, ": the line // BEGIN 1.2 that opens this region is gone"},
-               Lost{{"  // BEGIN 1.2\n", "  // END 1.2\n"}, ": the lines // BEGIN 1.2 and // END 1.2 are gone"});
+      GENERATE(Lost{{"  // END 1.2\n"}, ": the line // END 1.2 that ends this region is missing"},
+               Lost{{"  // BEGIN 1.2\n"}, ": the line // BEGIN 1.2 that begins this region is missing"},
+               Lost{{"  // BEGIN 1.2\n", "  // END 1.2\n"}, ": the lines // BEGIN 1.2 and // END 1.2 are missing"});
   const WorkbookCopy book;
   solve_chapter_1(book);
   for (const std::string& line : lost.lines) book.edit(file_1, line, "");
@@ -213,7 +213,7 @@ TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
   INFO(messages(run, "1.2"));
   CHECK(contains(messages(run, "1.2"), file_1));
   CHECK(contains(messages(run, "1.2"), lost.said));
-  CHECK(contains(messages(run, "1.2"), "put the marker lines back"));
+  CHECK(contains(messages(run, "1.2"), "restore the marker lines"));
   CHECK(contains(messages(run, "1.2"), "./workbook reset --file 1.2"));
 
   const json status = book.run({"status", "--json"}).document();
@@ -269,7 +269,7 @@ TEST_CASE("right answers written differently pass, whatever the line ends") {
   }
   const json status = book.run({"status", "--json"}).document();
   CHECK(status["done"] == 6);
-  CHECK(contains(status["next"], "everything is solved"));
+  CHECK(contains(status["next"], "all exercises are solved"));
 }
 
 TEST_CASE("the book's own solutions pass, and leave no trace in the reader's progress") {
@@ -363,20 +363,20 @@ TEST_CASE("an exercise that fails takes at most 30 lines, its first failing test
   INFO(ran.out);
   CHECK(occurrences(ran.out, "\n") <= 30 + 3);  // the chapter, the counts, what to do next
   CHECK(occurrences(ran.out, "likely cause:") == 1);
-  CHECK(occurrences(ran.out, "look at:") == 1);
+  CHECK(occurrences(ran.out, "    see: ") == 1);
   CHECK(occurrences(ran.out, "  failed ") > 1);
   CHECK(occurrences(ran.out, "failed on the CPU") == 1);
-  CHECK(contains(ran.out, "next: repair exercise 1.1, then ./workbook test 1.1"));
+  CHECK(contains(ran.out, "next: fix exercise 1.1, then ./workbook test 1.1"));
   CHECK(occurrences(book.run({"test", "1.1", "--verbose"}).out, "failed on the CPU") > 1);
 }
 
 TEST_CASE("given lines that were changed are named: an exercise alone is tested with the book's around it") {
   const WorkbookCopy book;
   solve_chapter_1(book);
-  CHECK_FALSE(contains(book.run({"test", "1.1"}).out, "is not as it was given"));
+  CHECK_FALSE(contains(book.run({"test", "1.1"}).out, "was changed outside every BEGIN/END region"));
   book.edit(file_1, "#include <cstdint>\n", "#include <cstdint>\n#include <deque>\n");
-  const std::string note =
-      fmt::format("note: {}:{} is not as it was given", file_1, book.line_of(file_1, "#include <deque>"));
+  const std::string note = fmt::format("note: {}:{} was changed outside every BEGIN/END region", file_1,
+                                       book.line_of(file_1, "#include <deque>"));
   CHECK(contains(book.run({"test", "1.1"}).out, note));
 }
 
@@ -396,8 +396,8 @@ TEST_CASE("what grading would not take is noted at home: what is compiled and na
     return notes;
   };
   CHECK(noted("  // asm, __builtin_memcpy and malloc have no place here") == "");
-  CHECK(contains(noted("  asm volatile(\"nop\");"), "names asm (inline assembly), which has no place in an answer: "));
-  CHECK(contains(noted("  std::remove(\"\");"), "calls remove, which has no place in an answer: "));
+  CHECK(contains(noted("  asm volatile(\"nop\");"), "uses asm (inline assembly), which is not allowed in an answer: "));
+  CHECK(contains(noted("  std::remove(\"\");"), "calls remove, which is not allowed in an answer: "));
 }
 
 TEST_CASE("what is next is said when everything passes too") {
@@ -406,7 +406,7 @@ TEST_CASE("what is next is said when everything passes too") {
   CHECK(contains(book.run({"test", "1.2"}).out,
                  "next: ./workbook solution 1.2 shows how the book does it; then exercise 1.1"));
   CHECK(contains(book.run({"test", "1.2", "--solutions"}).out, "next: your own code: ./workbook test 1.2"));
-  // Whoever begins with chapter 2 goes on in it, and is not sent to chapter 1 before.
+  // A reader who starts with chapter 2 continues there and is not sent to chapter 1 first.
   book.solve("2.1");
   CHECK(contains(book.run({"test", "2.1"}).out, "then exercise 2.2"));
   solve_chapter_1(book);

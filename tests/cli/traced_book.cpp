@@ -30,7 +30,7 @@ WorkbookCopy book_with(const std::string& chapter) {
       if (stub || !entry.is_regular_file()) continue;
       const std::string copy = fmt::format("{}/{}/{}", tree, chapter, entry.path().filename().string());
       book.write(copy, book::read_file(entry.path()));
-      fs::last_write_time(book / copy, fs::last_write_time(entry.path()));  // what is built from it stays so
+      fs::last_write_time(book / copy, fs::last_write_time(entry.path()));  // files built from it stay valid
     }
   }
   book::write_stubs(book::load_book(book.root()), /*force=*/true);

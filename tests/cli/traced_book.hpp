@@ -1,4 +1,4 @@
-// What the tests of trace share: a build that counts, and a copy of the book with a chapter put in.
+// Shared by the tests of trace: a counting build, and a copy of the book with an added chapter.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace workbook::test {
 
-/// Skips the test where this build has no simulator that counts.
+/// Skips the test if this build has no counting simulator.
 void require_counts();
 
 inline const std::string ch03 = "03_tiled_wmma", ch06 = "06_backward";
 
-/// The copy of the book, with a chapter put in: its lesson, solution, tests, and stubs made from the solution.
+/// A copy of the book with an added chapter: its lesson, solution, tests, and the stubs generated from the solution.
 WorkbookCopy book_with(const std::string& chapter);
 
-/// The facts that a page of trace --html carries.
+/// The facts in a page of trace --html.
 nlohmann::json page_facts(const std::string& html);
 
 }  // namespace workbook::test

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 namespace {
 
 const fs::path source = WORKBOOK_SOURCE, binary = WORKBOOK_BINARY;
-// One for each program: they run at the same time.
+// One per program, because the programs run in parallel.
 const fs::path place = binary / "tests of the command" / fs::read_symlink("/proc/self/exe").filename();
 const fs::path book_folder = place / "Bücher mit Raum" / "book";
 const fs::path build_folder = book_folder / "build" / "default";
@@ -50,7 +50,7 @@ bool is_stub(const fs::path& relative) {
          extension != ".json";
 }
 
-/// A file of chapter 3 or later: the copy is the book of chapters 1 and 2, however far the book has grown.
+/// A file of chapter 3 or later. The copy contains only chapters 1 and 2.
 bool is_of_later_chapter(const fs::path& relative) {
   return std::any_of(relative.begin(), relative.end(), [](const fs::path& part) {
     const std::string name = part.string();
@@ -59,8 +59,8 @@ bool is_of_later_chapter(const fs::path& relative) {
   });
 }
 
-/// What a fresh book holds, as path -> text. The stubs are made from the solutions: chapters/ here may hold somebody's
-/// work.
+/// The contents of a fresh book, as path -> text. The stubs are generated from the solutions, since chapters/ here may
+/// contain a reader's work.
 std::map<std::string, std::string> fresh_book() {
   std::map<std::string, std::string> files;
   for (const char* folder : {"chapters", "solutions", "notes", "tests", "common/attention", "common/cuda",
@@ -93,8 +93,8 @@ void remove_unknown(const std::map<std::string, std::string>& known) {
   fs::remove_all(book_folder / "chapters" / ".pristine");  // a release's stubs: another test program's
 }
 
-/// The build folder that the command needs: the programs and precompiled headers are those of the real one, and nothing
-/// is to be built there.
+/// The build folder for the command: it uses the programs and precompiled headers of the real one, and nothing is built
+/// there.
 void make_build_folder() {
   fs::create_directories(build_folder);
   for (const char* folder : {"bin", "precompiled"}) {
@@ -107,7 +107,7 @@ void make_build_folder() {
   book::write_if_changed(build_folder / "toolchain.json", toolchain.dump(2));
 }
 
-/// The region `id` in the file that has it, under solutions/ or chapters/.
+/// The region `id` in the file that contains it, under solutions/ or chapters/.
 std::pair<std::string, book::MarkedFile> find_region(const std::string& tree, const std::string& id) {
   for (const auto& entry : fs::recursive_directory_iterator(book_folder / tree)) {
     const std::string extension = entry.path().extension().string();
@@ -122,7 +122,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return book::parse_reader("", text).lines;
 }
 
-/// A shell that starts the command with its streams in files, and takes its place.
+/// A shell command that redirects the streams to files and executes the command.
 std::vector<std::string> command_line(const std::vector<std::string>& arguments, const std::string& redirection) {
   std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$@\" " + redirection, "sh"};
   argv.push_back((binary / "bin" / "workbook_cli").string());
@@ -162,7 +162,7 @@ WorkbookCopy::WorkbookCopy() {
 }
 
 Ran WorkbookCopy::run(const std::vector<std::string>& given, const RunOptions& options) const {
-  // These tests judge the command on what runs on the CPU; chapter 1's kernels would add a run of their own to each.
+  // These tests use only CPU code; chapter 1's kernels would add another run to each.
   std::vector<std::string> arguments = given;
   const bool judges = !given.empty() && (given[0] == "test" || given[0] == "run");
   if (judges && std::find(given.begin(), given.end(), "--backend") == given.end()) {
@@ -198,7 +198,7 @@ void WorkbookCopy::write(const std::string& relative, const std::string& text) c
 void WorkbookCopy::edit(const std::string& relative, const std::string& from, const std::string& to) const {
   std::string text = read(relative);
   if (occurrences(text, from) != 1) {
-    throw std::runtime_error(fmt::format("\"{}\" stands {} times in {}", from, occurrences(text, from), relative));
+    throw std::runtime_error(fmt::format("\"{}\" occurs {} times in {}", from, occurrences(text, from), relative));
   }
   write(relative, text.replace(text.find(from), from.size(), to));
 }
@@ -208,7 +208,7 @@ int WorkbookCopy::line_of(const std::string& relative, const std::string& text) 
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].find(text) != std::string::npos) return int(i) + 1;
   }
-  throw std::runtime_error(fmt::format("\"{}\" does not stand in {}", text, relative));
+  throw std::runtime_error(fmt::format("\"{}\" does not occur in {}", text, relative));
 }
 
 std::string WorkbookCopy::readers_file(const std::string& id) const {

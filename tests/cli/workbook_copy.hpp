@@ -1,8 +1,8 @@
-// A copy of the book in a folder of its own, and the command run on it as a reader runs it: as a program.
+// A copy of the book in a separate folder, on which the command runs as a program, as a reader runs it.
 //
-// The folder lies in the build folder and stays there between runs, so that only what a test changes is compiled again;
-// its name has a space and letters beyond ASCII, as a reader's may. Each test program has its own. Every test begins
-// with a fresh book: the stubs as `./workbook stubs` writes them, no .workbook.
+// The folder is in the build folder and persists between runs, so that only a test's changes are compiled again. Its
+// name has a space and non-ASCII letters, as a reader's may. Each test program has its own folder. Every test begins
+// with a fresh book: the stubs as `./workbook stubs` writes them, and no .workbook.
 #pragma once
 
 #include <filesystem>
@@ -15,13 +15,13 @@
 
 namespace workbook::test {
 
-/// What the command did.
+/// The result of a command.
 struct Ran {
   int exit_code = 0;  ///< 128 + signal if it was killed
   bool timed_out = false;
   std::string out, err;
 
-  /// stdout as one JSON document; the test fails if it is anything else.
+  /// stdout as one JSON document; the test fails otherwise.
   nlohmann::json document() const;
 };
 
@@ -29,7 +29,7 @@ struct RunOptions {
   std::map<std::string, std::string> environment = {};
   std::filesystem::path folder = {};  ///< working directory; empty: the book's copy
   double time = 240;                  ///< seconds, then it is killed
-  std::string input = {};             ///< what stands on its stdin; empty: nothing
+  std::string input = {};             ///< text on its stdin
 };
 
 class WorkbookCopy {
@@ -38,7 +38,7 @@ class WorkbookCopy {
 
   Ran run(const std::vector<std::string>& arguments, const RunOptions& options = {}) const;
 
-  /// The command in the background, its stdout in a file; ended by the destructor.
+  /// The command in the background, with stdout in a file; the destructor ends it.
   class Background;
 
   std::filesystem::path root() const;
@@ -46,9 +46,9 @@ class WorkbookCopy {
   bool exists(const std::string& relative) const;
   std::string read(const std::string& relative) const;
   void write(const std::string& relative, const std::string& text) const;
-  /// Replaces a text that stands in the file exactly once.
+  /// Replaces a text that occurs in the file exactly once.
   void edit(const std::string& relative, const std::string& from, const std::string& to) const;
-  /// The line that holds `text`; the first if several do.
+  /// The first line that contains `text`.
   int line_of(const std::string& relative, const std::string& text) const;
 
   // The reader's work. An exercise is named by its id.
@@ -60,8 +60,8 @@ class WorkbookCopy {
   void solve(const std::string& id) const { fill_in(id, solution_body(id)); }
 };
 
-/// The command refuses these arguments: exit code 2, nothing on stdout, no file written beside the book, and each of
-/// `said` on stderr: argument, value, what is allowed.
+/// Checks that the command refuses these arguments: exit code 2, nothing on stdout, no file written next to the book,
+/// and each of `said` on stderr: argument, value, what is allowed.
 void expect_refused(const WorkbookCopy& book, const std::vector<std::string>& arguments,
                     const std::vector<std::string>& said);
 
@@ -81,15 +81,16 @@ class WorkbookCopy::Background {
   std::filesystem::path out_;
 };
 
-/// How often `part` stands in `text`.
+/// The number of occurrences of `part` in `text`.
 int occurrences(const std::string& text, const std::string& part);
 
 /// The reader's code is compiled with sanitizers in this build.
 bool sanitized();
-/// The simulator counts accesses and looks for races in this build.
+/// The simulator counts accesses and detects races in this build.
 bool counts();
 
-/// A file name in an empty folder for what a test writes beside the book; emptied by the next WorkbookCopy.
+/// A file name in an empty folder for files that a test writes outside the book. The next WorkbookCopy empties the
+/// folder.
 std::filesystem::path scratch(const std::string& name);
 
 }  // namespace workbook::test

@@ -1,5 +1,5 @@
-// What the tests of the oracle and of the bounds share: tensors, an error as a share of its bound, and the roundings
-// and sums that they try out.
+// Shared by the tests of the oracle and of the bounds: tensors, an error as a share of its bound, and roundings and
+// sums.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline Tensor<double> normal_tensor(const std::array<std::int64_t, 4>& sizes, st
   return tensor;
 }
 
-/// How large an error is, as a share of what is allowed: at most 1 passes.
+/// An error as a share of its bound; at most 1 passes.
 struct Ratio {
   double element = 0, rms = 0;
   void include(const Ratio& other) {
@@ -63,8 +63,8 @@ inline float to_bf16(float x) {
   return bfloat16_to_float(float_to_bfloat16(x));
 }
 
-/// A sum as tensor cores form it: `together` products and the running sum at a time, each cut (not rounded) to so many
-/// bits of mantissa below the largest of them, and the result cut again.
+/// A sum as tensor cores compute it: `together` products and the running sum at a time, each truncated (not rounded) to
+/// a number of mantissa bits below the largest of them, and the result truncated again.
 inline float cut_dot(const std::vector<float>& a, const std::vector<float>& b, std::size_t together, int bits) {
   double sum = 0;
   for (std::size_t first = 0; first < a.size(); first += together) {
@@ -85,7 +85,7 @@ inline float cut_dot(const std::vector<float>& a, const std::vector<float>& b, s
   }
   return float(sum);
 }
-/// As the first tensor cores do with operands of 16 bits, and Hopper's with 8.
+/// As the first tensor cores with 16-bit operands, and Hopper's with 8-bit operands.
 inline float tensor_core_dot(const std::vector<float>& a, const std::vector<float>& b) {
   return cut_dot(a, b, 4, 23);
 }

@@ -1,4 +1,4 @@
-// The bounds on gradients: wide enough for every correct backward pass, narrow enough that rounding too early shows.
+// The bounds on gradients: wide enough for every correct backward pass, narrow enough to expose rounding too early.
 // notes/numerics.md quotes the tables that these tests print with -s.
 
 #include <array>
@@ -34,7 +34,7 @@ struct Comparison {
   double worst_gradient() const { return std::max({dQ.worst(), dK.worst(), dV.worst()}); }
 };
 
-/// A backward problem with what the oracle says about it. All inputs are rounded to what a stage stores them as.
+/// A backward problem with the oracle's results. All inputs are rounded as a stage stores them.
 struct Case {
   Problem problem;
   Tensor<double> dO;
@@ -74,7 +74,7 @@ float float_dot(const std::vector<float>& a, const std::vector<float>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
 }
-/// As sixteen lanes sum it: another order.
+/// The sum in the order of sixteen lanes.
 float strided_dot(const std::vector<float>& a, const std::vector<float>& b) {
   std::array<float, 16> sums{};
   for (std::size_t i = 0; i < a.size(); ++i) sums[i % 16] += a[i] * b[i];
@@ -83,8 +83,8 @@ float strided_dot(const std::vector<float>& a, const std::vector<float>& b) {
   return sums[0];
 }
 
-/// How a backward pass computes, and where it rounds. A correct one in float rounds nowhere, one for tensor cores P and
-/// dS before the products, and the gradients.
+/// How a backward pass computes, and where it rounds. A correct one in float does not round; one for tensor cores
+/// rounds P and dS before the matmuls, and the gradients.
 struct Stage {
   bool base2 = false;
   Dot product = float_dot;
@@ -100,7 +100,7 @@ Stage float16_stage() {
   return {.base2 = true, .product = tensor_core_dot, .P = to_fp16, .dS = to_fp16, .gradient = to_fp16};
 }
 
-/// What becomes of the scaled score of row i, counted over all heads, with key j, and the derivative of that.
+/// The modified score of row i, numbered over all heads, with key j, and its derivative.
 struct Changed {
   float score, derivative;
 };
@@ -176,7 +176,7 @@ Result backward(const Case& at, const Stage& stage) {
   return result;
 }
 
-/// V and K with means of their own: D, dP and the sum over the keys that an error of D moves are then large.
+/// V and K with nonzero means: then D, dP and the sum over keys that an error of D affects are large.
 Problem with_means(const Shape& shape, float K_mean, float V_mean, std::uint64_t seed = 1) {
   Problem problem = make_input("normal", {.shape = shape, .seed = seed});
   for (float& value : problem.K.values) value += K_mean;
@@ -203,7 +203,7 @@ std::string table_head() {
   return fmt::format("\n{:<32} {:>7} {:>7} {:>7} {:>7} {:>7}\n", "largest error / bound", "dQ", "dK", "dV", "rms", "D");
 }
 
-/// On every kind of input, correct stages stay within the bounds, and these are not needlessly wide.
+/// On every kind of input, correct stages stay within the bounds, and the bounds are not needlessly wide.
 void check_all_kinds(const Precision& precision, const Rounding& stored, const std::vector<Stage>& stages) {
   std::string table = table_head();
   Comparison worst_of_all;

@@ -14,7 +14,7 @@ using namespace workbook;
 
 namespace {
 
-/// Calls body(head, query, scaled scores of its visible keys) for every row that sees a key.
+/// Calls body(head, query, scaled scores of its visible keys) for every row that is not fully masked.
 void for_every_row(const Problem& problem,
                    const std::function<void(std::int64_t, std::int64_t, const std::vector<double>&)>& body) {
   const Shape& shape = problem.shape;
@@ -88,7 +88,7 @@ TEST_CASE("the same options give the same numbers, another seed gives others") {
 }
 
 TEST_CASE("the generator gives the same numbers on every platform") {
-  // Figures fixed once: a change here changes every input of the book.
+  // Fixed values: a change here would change every input of the book.
   const std::vector<float> values = normal_values(4, 1);
   CHECK(values == std::vector<float>{-0x1.4b798p-4f, -0x1.006a8p-4f, -0x1.1a30bp+0f, 0x1.67bccp-1f});
   CHECK(normal_values(2, 1) == std::vector<float>(values.begin(), values.begin() + 2));

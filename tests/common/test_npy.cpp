@@ -1,4 +1,5 @@
-// .npy files: what NumPy writes is read, what is malformed is refused by name, what is written is whole or not there.
+// .npy files: NumPy's files are read, malformed files are refused with their name, and written files are complete or
+// absent.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,8 +106,8 @@ TEST_CASE("a malformed file is refused, naming the file and what is wrong") {
   const std::vector<Bad> cases{
       {"", "magic number"},
       {good.substr(0, 4), "magic number"},
-      {wrong_magic, "does not start as an .npy file"},
-      {"PK\x03\x04 a zip file, that is .npz, here", "does not start as an .npy file"},
+      {wrong_magic, "does not start with the .npy magic"},
+      {"PK\x03\x04 a zip file, that is .npz, here", "does not start with the .npy magic"},
       {good.substr(0, 6), "version"},
       {good.substr(0, 7), "version"},
       {version_4, "version 4.0"},
@@ -147,11 +148,11 @@ TEST_CASE("a malformed file is refused, naming the file and what is wrong") {
       {with_header("{'descr"), "does not end"},
       {with_header("[1, 2, 3]"), "'{' expected"},
       {with_header("print('hello')"), "'{' expected"},
-      {with_header(good_header + " + more"), "nothing but spaces"},
-      {with_header(good_header + std::string(1, '\0')), "nothing but spaces"},
+      {with_header(good_header + " + more"), "only spaces"},
+      {with_header(good_header + std::string(1, '\0')), "only spaces"},
       {with_shape("()"), "0 dimensions"},
       {with_shape("(6,)"), "1 dimensions"},
-      {with_shape("(3, 2)"), "2 dimensions, shape (3, 2); allowed are 3 (H, N, d) and 4"},
+      {with_shape("(3, 2)"), "2 dimensions, shape (3, 2); allowed: 3 (H, N, d) and 4"},
       {with_shape("(1, 1, 1, 3, 2)"), "5 dimensions"},
       {with_shape("(1, 0, 2)"), "a size is 0"},
       {with_shape("(1, -3, 2)"), "a size is -3"},
@@ -223,7 +224,7 @@ TEST_CASE("what is not a file is refused") {
   refused(folder / "loop.npy", "cannot be read");
   write_file(folder / "secret.npy", npy(header_of("<f4", "(1, 3, 2)"), six_floats));
   fs::permissions(folder / "secret.npy", fs::perms::none);
-  if (::geteuid() != 0) refused(folder / "secret.npy", "cannot be opened");  // root may read everything
+  if (::geteuid() != 0) refused(folder / "secret.npy", "cannot open the file");  // root may read everything
 }
 
 TEST_CASE("what is written is read back bit by bit") {
@@ -309,14 +310,14 @@ TEST_CASE("a write that fails leaves nothing behind, and what was there as it wa
   CHECK_THROWS_AS(write_npy(folder / "file/x.npy", x), InputError);
   CHECK(folder.names() == std::vector<std::string>{"file"});
 
-  // The temporary file can be written, but not renamed: a folder stands in the way.
+  // The temporary file can be written but not renamed, because a folder has that name.
   fs::create_directory(folder / "x.npy");
   write_file(folder / "x.npy/inside", "");
   CHECK_THROWS_AS(write_npy(folder / "x.npy", x), InputError);
   CHECK(folder.names() == std::vector<std::string>{"file", "x.npy"});
   CHECK(file_text(folder / "file") == "as it was");
 
-  // Names that cannot be.
+  // Impossible names.
   CHECK_THROWS_AS(write_npy("", x), InputError);
   CHECK_THROWS_AS(write_npy(folder / std::string(300, 'x'), x), InputError);
   CHECK(folder.names() == std::vector<std::string>{"file", "x.npy"});

@@ -1,5 +1,5 @@
-// The float64 oracle, against the formulas written out another way, against what must hold for any attention, and its
-// gradients against central differences.
+// The float64 oracle against other forms of the formulas and against properties of all attention, and its gradients
+// against central differences.
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>

@@ -71,10 +71,10 @@ TEST_CASE("the causal mask is aligned to the bottom right") {
   // Nq = Nk: the diagonal.
   CHECK(visible_keys(0, 4, 4, true) == 1);
   CHECK(visible_keys(3, 4, 4, true) == 4);
-  // More keys than queries: the last query sees all.
+  // More keys than queries: the last query attends to all keys.
   CHECK(visible_keys(0, 2, 5, true) == 4);
   CHECK(visible_keys(1, 2, 5, true) == 5);
-  // More queries than keys: the first ones see none.
+  // More queries than keys: the first queries are fully masked.
   CHECK(visible_keys(0, 5, 2, true) == 0);
   CHECK(visible_keys(2, 5, 2, true) == 0);
   CHECK(visible_keys(3, 5, 2, true) == 1);

@@ -1,5 +1,5 @@
-// Heads that share K and V, and masks: oracle and bounds against the definition written out in float64, pair by pair,
-// without anything of common/attention/mask.hpp.
+// Shared K/V heads and masks: oracle and bounds against the definition in float64, pair by pair, without
+// common/attention/mask.hpp.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -19,7 +19,7 @@ struct Defined {
   Tensor<double> O, lse, dQ, dK, dV;
 };
 
-/// Query i of head h sees key j of head h / (H / Hkv) if j <= i + Nk - Nq, or always without the mask.
+/// Query i of head h attends to key j of head h / (H / Hkv) if j <= i + Nk - Nq, or always without the mask.
 Defined defined(const Problem& p, const Tensor<double>& dO) {
   const auto [B, H, Hkv, Nq, Nk, d] = p.shape;
   Defined all{Tensor<double>({B, H, Nq, d}), Tensor<double>({B, H, Nq, 1}, -infinity), Tensor<double>({B, H, Nq, d}),
@@ -68,7 +68,7 @@ double largest_difference(const Tensor<double>& a, const Tensor<double>& b) {
   return largest;
 }
 
-/// The same problem with a head of K and V for each of Q, by copies.
+/// The same problem with one K/V head per query head, by copying.
 Problem repeated(const Problem& grouped) {
   Problem all = grouped;
   const std::int64_t group = all.shape.H / all.shape.Hkv;

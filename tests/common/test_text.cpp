@@ -61,7 +61,7 @@ TEST_CASE("fewer queries are the last ones, and fewer heads of K and V one for e
 }
 
 TEST_CASE("a token depends on its byte and its place only") {
-  // So a later byte changes nothing before it.
+  // Hence a byte does not affect earlier positions.
   const Shape shape{1, 1, 1, 50, 50, 64};
   std::string changed = text;
   changed[30] = '#';

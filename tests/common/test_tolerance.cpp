@@ -1,4 +1,4 @@
-// The error bounds: wide enough for every correct implementation, narrow enough that rounding too early shows.
+// The error bounds: wide enough for every correct implementation, narrow enough to expose rounding too early.
 // notes/numerics.md quotes the tables that these tests print with -s.
 
 #include <array>
@@ -29,7 +29,7 @@ struct Comparison {
   }
 };
 
-/// A problem with what the oracle says about it.
+/// A problem with the oracle's results.
 struct Case {
   Problem problem;
   Precision precision;
@@ -48,7 +48,7 @@ struct Case {
   }
 };
 
-/// Where a float32 stage may round: a correct one nowhere.
+/// Where a float32 stage rounds; a correct one does not round.
 struct Roundings {
   Rounding S = keep, P = keep, l = keep, O = keep, output = keep;
   float masked = -infinity;  ///< the score of a key that is not visible
@@ -155,7 +155,8 @@ std::string table_head() {
                      "LSE rms");
 }
 
-/// Attention as a tensor-core kernel rounds it, untiled: products by `dot`, P and O rounded to 16 bits or fewer.
+/// Attention with the roundings of a tensor-core kernel, untiled: dot products by `dot`, P and O rounded to 16 bits or
+/// fewer.
 Result mixed_attention(const Problem& problem, const Rounding& round_P, const Rounding& round_O,
                        decltype(&tensor_core_dot) dot = tensor_core_dot) {
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;

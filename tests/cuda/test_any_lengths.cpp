@@ -1,7 +1,7 @@
-// Every stage of kernels and every variant of it at any two lengths, for each d, mask and element that it says it does,
-// against the oracle, every element of every answer; and the same call 200 times. On a GPU everything, in a minute or
-// two: `WORKBOOK_STAGES=8,9 bin/tests_any_lengths` does chapters 8 and 9 alone. Without a GPU the simulator does a few
-// of the short ones.
+// Every stage of kernels and every variant of it at many pairs of lengths, for each d, mask and element in its
+// description, compared with the oracle in every element; and the same call 200 times. A GPU runs everything in a
+// minute or two; `WORKBOOK_STAGES=8,9 bin/tests_any_lengths` runs only chapters 8 and 9. Without a GPU, the simulator
+// runs some of the short problems.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace {
 
 using Numbers = std::map<std::string, double>;
 
-/// A stage of the book's own kernels, or a variant of it, in a worker that runs.
+/// A stage of the book's kernels, or a variant of it, in a running worker.
 struct Subject {
   const book::Chapter* chapter;
   worker::Worker* worker;
@@ -50,8 +50,8 @@ struct Subject {
     return worker::backward(operation, problem, problem.element, numbers(),
                             [&](const worker::Call& call) { return worker->call(call); });
   }
-  /// Whether blocks add to dQ in whatever order they come: chapters 9's and 13's, unless they take turns; chapter 6's
-  /// variant.
+  /// Whether thread blocks add to dQ in no fixed order: chapters 9 and 13, except in deterministic mode, and chapter
+  /// 6's variant.
   bool adds_in_any_order() const {
     return stage.number == "atomic" ||
            ((chapter->number == 9 || chapter->number == 13) && stage.number != "deterministic");
@@ -80,7 +80,7 @@ class Subjects {
     const auto built = worker::build_workers(workspace_.toolchain, jobs);
     worker::Limits limits;
     limits.time = std::chrono::minutes(5);
-    limits.memory = 0;  // CUDA reserves far more addresses than it uses
+    limits.memory = 0;  // CUDA reserves far more address space than it uses
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       INFO(built.at(jobs[i].name).log);
       REQUIRE(built.at(jobs[i].name).ok);
@@ -90,14 +90,14 @@ class Subjects {
            worker::describe([&](const worker::Call& call) { return worker.call(call); }).stages) {
         if (!has_codes(stage.element)) continue;
         all_.push_back({chapters[i], &worker, stage.operation, stage});
-        if (stage.element == float8) continue;  // its variant rounds other numbers than the oracle is given
+        if (stage.element == float8) continue;  // its variant rounds other numbers than the oracle's inputs
         for (worker::StageDescription variant : stage.variants)
           all_.push_back({chapters[i], &worker, stage.operation, variant});
       }
     }
   }
 
-  /// Those of this pass and element that do d, and the mask.
+  /// The stages of this pass and element that support d and the mask.
   std::vector<const Subject*> that_do(const std::string& pass, Element element, std::int64_t d, bool causal) const {
     std::vector<const Subject*> some;
     for (const Subject& subject : all_) {
@@ -106,7 +106,7 @@ class Subjects {
     }
     return some;
   }
-  /// Those d of 32, 64 and 128 that some stage of this pass does.
+  /// The d among 32, 64 and 128 that a stage of this pass supports.
   std::set<std::int64_t> head_dims(const std::string& pass) const {
     std::set<std::int64_t> done;
     for (const Subject& subject : all_)
@@ -116,7 +116,7 @@ class Subjects {
   }
   bool on_gpu() const { return backend_ == Backend::cuda; }
   int repeats() const { return backend_ == Backend::cuda ? 200 : 3; }
-  /// Blocks on all of a GPU.
+  /// Thread blocks that fill a GPU.
   Shape repeated_shape(std::int64_t d) const {
     return backend_ == Backend::cuda ? Shape{1, 16, 16, 1000, 1023, d} : Shape{1, 1, 1, 40, 70, d};
   }
@@ -153,7 +153,7 @@ void expect_close(const Subject& subject, const char* name, const Tensor<float>&
   CHECK(comparison.close);
 }
 
-/// The problems of each element, with the stages that do them: all on a GPU, some short ones on the simulator.
+/// The problems of each element, with the stages that support them: all on a GPU, some short ones on the simulator.
 template <class Work>
 void for_each_problem(const Subjects& subjects, const std::string& pass, const Work& work) {
   std::set<std::int64_t> lengths, head_dims, masks;
@@ -172,7 +172,7 @@ void for_each_problem(const Subjects& subjects, const std::string& pass, const W
   CHECK(masks.size() == 2);
 }
 
-/// What a backward stage gets beside the problem: a unit normal dO.
+/// The additional input of a backward stage: a unit normal dO.
 worker::BackwardProblem with_dO(const Problem& problem, Element element) {
   Tensor<float> dO(problem.Q.sizes);
   dO.values = normal_values(dO.values.size(), 7);
@@ -282,5 +282,6 @@ TEST_CASE("a model is trained by chapters that do its head dimension") {
   }
   CHECK_THROWS_WITH(
       training::TrainingChapters(workspace, {"solutions", kernels, {5}}, {training::MixedPrecision::fp16}, 64),
-      Catch::Matchers::ContainsSubstring("--attention 5: none of them has a causal backward pass in float16"));
+      Catch::Matchers::ContainsSubstring(
+          "--attention 5: none of these chapters has a causal backward pass in float16"));
 }

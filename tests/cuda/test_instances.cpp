@@ -1,5 +1,4 @@
-// What notes which sizes are asked for, and builds without all kernels: of those sizes alone, and of a head dimension
-// alone.
+// The record of requested sizes, and builds with a part of the kernels: only those sizes, or only one head dimension.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>

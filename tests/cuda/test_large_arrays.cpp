@@ -1,6 +1,6 @@
-// Arrays of more than 4 GiB, more than 2^31 elements: where an index of 32 bits ends. They need a GPU and about 30 GB
-// of memory beside it, so they are asked for: `WORKBOOK_LARGE=1 bin/tests_large_arrays`. What the simulator has no
-// memory for is found in the text of a kernel: common/book/offsets.hpp.
+// Arrays of more than 4 GiB and more than 2^31 elements, which exceed 32-bit indices. They need a GPU and about 30 GB
+// of host memory, so they run only on request: `WORKBOOK_LARGE=1 bin/tests_large_arrays`. Without enough memory for the
+// simulator, common/book/offsets.hpp checks the source text of kernels.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kMany = (std::int64_t(1) << 31) + 5;
 
-/// A chapter's own kernels on the GPU; skipped where there is none, or nobody has asked.
+/// A chapter's kernels on the GPU; skipped without a GPU or without the request.
 worker::Worker kernels_of(const char* number) {
   if (std::getenv("WORKBOOK_LARGE") == nullptr) SKIP("30 GB of memory: only with WORKBOOK_LARGE=1");
   if (!worker::gpu_present()) SKIP("there is no GPU");
@@ -32,7 +32,7 @@ worker::Worker kernels_of(const char* number) {
   REQUIRE(built.ok);
   worker::Limits limits;
   limits.time = std::chrono::minutes(5);
-  limits.memory = 0;  // CUDA reserves far more addresses than it uses
+  limits.memory = 0;  // CUDA reserves far more address space than it uses
   return worker::Worker(built.executable, limits);
 }
 

@@ -1,5 +1,5 @@
-// What comes from a description: the default sizes on a device, the checks of a call's numbers, extra memory, variants,
-// and what "describe" and "blocks" answer.
+// Everything derived from a description: the default sizes on a device, the checks of a call's numbers, extra memory,
+// variants, and the results of "describe" and "blocks".
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
@@ -52,7 +52,7 @@ AttentionResult run(std::int64_t Nq, std::int64_t Nk, std::int64_t d, const Numb
   return forward(encoded(make_input("normal", {{1, 1, 1, Nq, Nk, d}, causal, 0, 1}), float16), numbers, send);
 }
 
-/// The sizes that a call was run with: the made-up stage writes Br to the LSE.
+/// The sizes that a call used: the made-up stage writes Br to the LSE.
 int tile_taken(std::int64_t d, const Numbers& numbers = {}) {
   return int(run(70, 40, d, numbers).lse.values[0]);
 }
@@ -75,7 +75,7 @@ TEST_CASE("the default are the first sizes that fit the shared memory of a block
   CHECK(tile_taken(64, {{"shared_limit", 200 * 1024 - 1}}) == 64);
   CHECK(tile_taken(32, {{"shared_limit", 48 * 1024}}) == 32);
   CHECK_THAT(refusal(64, {{"shared_limit", 48 * 1024}}),
-             ContainsSubstring("not built for d = 64 and blocks of at most 49152 bytes of shared memory"));
+             ContainsSubstring("not built for d = 64 with at most 49152 bytes of shared memory per thread block"));
 }
 
 TEST_CASE("a call chooses sizes by some of their names, or by all") {
@@ -90,13 +90,13 @@ TEST_CASE("bad numbers are errors that name the argument, its value and what is 
   CHECK_THAT(refusal(64, {{"Br", 32}, {"Bc", 32}}), ContainsSubstring("Br = 32, Bc = 32: not built for d = 64"));
   CHECK_THAT(refusal(32, {{"Br", 128}, {"warps", 2}}),
              ContainsSubstring("Br = 128, warps = 2: not built for d = 32") && ContainsSubstring("and (32, 32, 1)"));
-  CHECK_THAT(refusal(48, {}), ContainsSubstring("d = 48 is not supported; allowed are 32 and 64"));
+  CHECK_THAT(refusal(48, {}), ContainsSubstring("d = 48 is not supported; allowed: 32 and 64"));
   CHECK_THAT(refusal(64, {}, /*causal=*/true),
              ContainsSubstring("mask = causal") && ContainsSubstring("allowed: none"));
-  CHECK_THAT(refusal(32, {{"factor", 3}}), ContainsSubstring("factor = 3: allowed are 0 and 2"));
-  CHECK_THAT(refusal(64, {{"factor", 2}}), ContainsSubstring("d = 64 is not supported; allowed are 32"));
+  CHECK_THAT(refusal(32, {{"factor", 3}}), ContainsSubstring("factor = 3: allowed: 0 and 2"));
+  CHECK_THAT(refusal(64, {{"factor", 2}}), ContainsSubstring("d = 64 is not supported; allowed: 32"));
   CHECK_THAT(refusal(64, {{"tema", 2}}),
-             ContainsSubstring("tema = 2: this stage has no such number; allowed are Br, Bc, warps and factor"));
+             ContainsSubstring("tema = 2: this stage has no such number; allowed: Br, Bc, warps and factor"));
 }
 
 TEST_CASE("a variant has sizes and a launch of its own") {

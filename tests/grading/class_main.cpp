@@ -31,7 +31,7 @@ namespace {
 constexpr std::size_t kSubmissions = 60;
 constexpr const char* kKernelFile = "chapters/04_q_split/phases.hpp";
 
-/// Writes submissions, and keeps what each must be given.
+/// Writes submissions and records the expected points.
 class Class {
  public:
   Class(const fs::path& folder, const std::vector<std::string>& exercises)
@@ -42,7 +42,7 @@ class Class {
   }
   std::size_t count() const { return expected_.size(); }
 
-  /// `earned`: "2.1", "chapter 2", … that must be given their points.
+  /// `earned`: "2.1", "chapter 2", … the items that must earn their points.
   void submit(const std::string& name, const std::map<std::string, std::string>& files,
               const std::set<std::string>& earned) {
     grading::GradedSubmission graded;
@@ -78,7 +78,8 @@ class Class {
     book::write_file(folder_ / "assignment.toml", grading::to_toml(assignment, book, /*for_students=*/false));
     book::write_file(folder_ / "expected.csv", grading::class_table(expected_));
   }
-  /// The hostile samples, with what they want to read in the folder and in the book. `other`: somebody else's.
+  /// The hostile samples, with the files that they try to read in the folder and the book. `other`: another
+  /// submission's.
   std::vector<test::Sample> samples(const std::string& other) const {
     return test::hostile_samples(book, {book.root / "solutions/02_online_softmax/online_softmax.cpp",
                                         book.root / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",

@@ -129,11 +129,12 @@ void add_bytes(const book::Book& book, std::vector<Sample>& samples) {
       std::string("\x7f"
                   "ELF\x02\x01\x01\0\0\0\0",
                   11),
-      "todo", "is no text");
-  add("utf_16", std::string("\xff\xfe#\0i\0n\0", 8), "todo", "is no text");
+      "todo", "is not a text file");
+  add("utf_16", std::string("\xff\xfe#\0i\0n\0", 8), "todo", "is not a text file");
   add("crlf_and_byte_order_mark", "\xEF\xBB\xBF" + book::replaced(right, "\n", "\r\n"), "passed");
   add("not_utf_8", "// Gr\xfc\xdf Gott\n" + right, "passed");
-  add("markers_gone", book::replaced(right, "  // BEGIN 2.1\n", ""), "not compiled", "that opens this region is gone");
+  add("markers_gone", book::replaced(right, "  // BEGIN 2.1\n", ""), "not compiled",
+      "that begins this region is missing");
   samples.back().second = true;
   std::string unknown = "\nvoid many() {\n", macros = "#define M0 1 +\n", gone;
   for (int i = 0; i < 20000; ++i) unknown += fmt::format("  no_such_function_{}(1, 2, 3);\n", i);

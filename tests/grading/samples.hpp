@@ -18,10 +18,10 @@ struct Sample {
   bool second = false;                       ///< 2.3 must
   bool whole = false;                        ///< the whole chapter must
   std::string result;                        ///< what 2.1 must come to; empty: anything but passed
-  std::string says;                          ///< stands in its feedback
+  std::string says;                          ///< a text in its feedback
 };
 
-/// Where the exercise's file lies in a submission.
+/// The path of the exercise's file in a submission.
 inline constexpr const char* kAnswerFile = "chapters/02_online_softmax/online_softmax.cpp";
 
 /// The solution with other code in a region, and more at the file's end.
@@ -38,7 +38,7 @@ std::string attack_body(const std::string& attack);
 
 struct Places {
   std::filesystem::path solution, hidden, outside;  ///< files that no submission may read or change
-  std::filesystem::path other;                      ///< what somebody else has handed in
+  std::filesystem::path other;                      ///< another student's submission
 };
 /// Hostile and broken ones.
 std::vector<Sample> hostile_samples(const book::Book& book, const Places& places);

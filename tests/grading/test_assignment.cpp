@@ -60,7 +60,7 @@ TEST_CASE("what is written is what is read") {
   CHECK(back.points() == assignment.points());
   CHECK(back.exercises.size() == 4);
   CHECK(back.bars.size() == 2);
-  // Students are not told the names of hidden tests.
+  // Students do not see the names of hidden tests.
   const std::string for_students = grading::to_toml(assignment, copied_book(), /*for_students=*/true);
   CHECK(for_students.find("a hidden test") == std::string::npos);
   CHECK(for_students.find("extra memory") != std::string::npos);
@@ -79,7 +79,7 @@ TEST_CASE("what cannot be meant is refused, with file and line") {
       {"title = \"A\"\n[[exercise]]\nid = \"2.1\"\n[[chapter]]\nnumber = 1\npoints = 1\n", "has no exercise in this"},
       {"title = \"A\"\n[[exercise]]\nid = \"2.1\"\n[[bar]]\nchapter = 2\npoints = 1\n", "no key \"test\""},
       {"title = \n", "assignment.toml:1"},
-      // A bar that would count twice, that is another chapter's, or whose exercise nobody can solve here.
+      // A bar that is given twice, that belongs to another chapter, or whose exercise is not open.
       {"title = \"A\"\n[[exercise]]\nid = \"2.3\"\n[[bar]]\nchapter = 2\ntest = \"extra memory does not grow with "
        "N\"\npoints = 1\n[[bar]]\nchapter = 2\ntest = \"extra memory does not grow with N\"\npoints = 2\n",
        "assignment.toml:10: this bar is given twice"},
@@ -88,7 +88,7 @@ TEST_CASE("what cannot be meant is refused, with file and line") {
        "assignment.toml:8: \"extra memory does not grow with N\" is a test of chapter 2"},
       {"title = \"A\"\n[[exercise]]\nid = \"2.3\"\n[[bar]]\nchapter = 2\ntest = \"" +
            copied_book().exercise("2.2").tests.front() + "\"\npoints = 1\n",
-       "assignment.toml:6: this test is 2.2's, which is not in the assignment"},
+       "assignment.toml:6: this test belongs to 2.2, which is not in the assignment"},
   }));
   INFO(toml);
   CHECK(refusal(toml).find(says) != std::string::npos);

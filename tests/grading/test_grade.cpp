@@ -143,7 +143,7 @@ TEST_CASE("grading again reads what was graded before, unless something has chan
   const Ran changed = copy.grade();
   CHECK(occurrences(changed.out, "graded before") == 1);
   CHECK(copy.record("otto").at("points") == 10);
-  // A damaged record is none.
+  // A damaged record is ignored.
   book::write_file(copy.graded() / "otto" / "record.json", "{\"key\": ");
   CHECK(occurrences(copy.grade().out, "graded before") == 1);
   CHECK(occurrences(copy.grade({"--again"}).out, "graded before") == 0);
@@ -224,7 +224,7 @@ TEST_CASE("bad input is refused before anything is graded") {
   const std::string anna = (copy.submissions() / "anna").string(), assignment = copy.assignment().string();
   refused({"grade", anna}, "assignment");
   refused({"grade", "--assignment", assignment}, "needs submissions");
-  refused({"grade", "--assignment", assignment, "no/such/folder"}, "there is no such submission");
+  refused({"grade", "--assignment", assignment, "no/such/folder"}, "this submission does not exist");
   for (const auto& [option, value] : {std::pair{"--shard", "3/2"}, {"--shard", "x"}, {"--hidden", "no/such"}})
     refused({"grade", "--assignment", assignment, option, value, anna}, fmt::format("{} {}", option, value));
   refused({"grade", "--assignment", assignment, "--backend", "abacus", anna}, "abacus");
@@ -241,7 +241,7 @@ TEST_CASE("bad input is refused before anything is graded") {
 TEST_CASE("without an isolation that holds, grade refuses, and --unsafe says what it is") {
   const GradingCopy copy;
   copy.submit("otto", untouched(copy.book()));
-  // As somebody who is not root where no user namespace may mount: no program that isolates.
+  // As for a user other than root where user namespaces may not mount: no isolation program.
   const fs::path bin = copy / "build/default/bin", real = fs::canonical(bin);
   fs::remove(bin);
   fs::create_directories(bin);
@@ -255,7 +255,7 @@ TEST_CASE("without an isolation that holds, grade refuses, and --unsafe says wha
   CHECK(!fs::exists(copy.graded()));
   const Ran unsafe = copy.grade({"--unsafe"});
   CHECK(unsafe.exit_code == 0);
-  CHECK(contains(unsafe.out, "nothing was isolated"));
+  CHECK(contains(unsafe.out, "no isolation (--unsafe)"));
   CHECK(copy.record("otto").at("isolation").at("on") == false);
   fs::remove_all(bin);
 }

@@ -1,5 +1,5 @@
-// Hostile and broken submissions, graded together with good ones: none crashes the grader, gains points, spoils another
-// one's result, or reaches what is not its own.
+// Hostile and broken submissions, graded together with good ones. None may crash the grader, gain points, affect
+// another result, or access other files.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 const fs::path kHidden = fs::path(WORKBOOK_SOURCE) / "tests/grading/hidden";
 
-/// What nobody may read or change.
+/// Files that no submission may read or change.
 Places places_beside(const GradingCopy& copy) {
   book::write_file(scratch("outside") / "sentinel.txt", "untouched");
   return {copy / "solutions/02_online_softmax/online_softmax.cpp", kHidden / "02_online_softmax/test_hidden.cpp",
@@ -73,7 +73,7 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
     }
   }
 
-  // Nothing of theirs is anywhere.
+  // They have left no files.
   CHECK(book::read_file(places.outside) == "untouched");
   CHECK(copy.read("solutions/02_online_softmax/online_softmax.cpp") == solution);
   for (const char* file : {"/tmp/results.json", "/tmp/workbook-sample-fills-the-disk"}) CHECK(!fs::exists(file));
@@ -99,7 +99,7 @@ TEST_CASE("what a compiled answer may call holds where nothing is isolated") {
   for (const std::string& name : chosen) {
     INFO(name << "\n" << copy.feedback(name));
     CHECK(copy.record(name).dump().find("ATTACK SUCCEEDED") == std::string::npos);
-    CHECK(contains(copy.feedback(name), "which has no place in an answer"));
+    CHECK(contains(copy.feedback(name), "which is not allowed in an answer"));
     CHECK(copy.record(name).at("isolation").at("on") == false);
     CHECK(copy.item(name, "2.1").at("points") == 0);
   }

@@ -184,7 +184,7 @@ TEST_CASE("a compiler is ended by its processor time, not by what else runs, the
   CHECK(processor_seconds() < 4);
   for (int i = 0; i < 4; ++i) CHECK(processor_seconds() < 2);
   const double before = seconds_of_children();
-  CHECK(contains(inside.build(kEndless + kAnswer).log, "nothing more of this submission is compiled"));
+  CHECK(contains(inside.build(kEndless + kAnswer).log, "the rest of this submission is not compiled"));
   CHECK(seconds_of_children() - before < 0.1);
   // Another one's slot has its own time.
   CHECK(inside.build(kAnswer, 1).ok);
@@ -217,7 +217,7 @@ TEST_CASE("a signal that ends a compiler is the grader's trouble, and one that t
   // Long enough to be met at work.
   const std::string answer =
       "#include <regex>\nvoid answer(const workbook::cuda::Arguments&) { std::regex once(\"a|b\"); }\n";
-  const auto inherited = ::signal(SIGHUP, SIG_DFL);  // whoever started the tests may ignore it
+  const auto inherited = ::signal(SIGHUP, SIG_DFL);  // the parent of the tests may ignore it
   auto sent = std::async(std::launch::async, send_to_isolation, SIGHUP);
   CHECK_THROWS_AS(inside.build(answer), std::runtime_error);
   CHECK(sent.get());

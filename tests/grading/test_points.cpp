@@ -97,7 +97,7 @@ GradedSubmission submission(const std::string& words, bool with_hidden = true) {
     verdict.place = {"chapters/x.cpp", 3};
     verdict.reports.push_back(simt::Report{});
     verdict.reports.back().what = marked;
-    verdict.trials.push_back({});
+    verdict.observations.push_back({});
     if (verdict.result == Result::failed) verdict.cause = Cause{fmt::format("mistake-{}", number++), words, marked};
     verdict.seconds = number == 1 ? NAN : 0.25;
   }

@@ -94,7 +94,7 @@ TEST_CASE("a release is written when it has been verified, and holds no answer")
   // What is there is not overwritten.
   const auto again = command({"release", "--exercises", "2.1", "--out", release().string()}, release());
   CHECK(again.exit_code == 2);
-  CHECK(contains(again.output, "is there already"));
+  CHECK(contains(again.output, "already exists"));
 }
 
 TEST_CASE("solved in the release: full points; untouched: none, and a page that says so") {
@@ -177,7 +177,7 @@ TEST_CASE("a kernel chapter: released, solved in the release, attacked, and grad
   for (const char* student : {"solved", "untouched"}) {
     fs::copy(folder / "a4", folder / student, fs::copy_options::recursive);
   }
-  // In other words than the book's, so that it is compiled as somebody's own.
+  // Written differently from the book's, so that it is compiled separately.
   folder.write("solved/" + file, kernel_file("  // As I have understood it.", "  // And this."));
 
   struct Attack {

@@ -119,25 +119,25 @@ TEST_CASE("a sparse file's hole counts as what it unpacks to, and so do entries 
 
 TEST_CASE("what is no file of a student's is not read, whatever it is, and a note says why") {
   if (!archives_supported()) SKIP("built without libarchive");
-  // Ideas: links and pipes that wait, a path that leads out, sizes, and mtree, by which libarchive would read a file
-  // that lies on this machine's disk. Commands of a shell in a folder that has real/ with somebody else's answer.
+  // Attacks: links, blocking pipes, a path outside the folder, sizes, and mtree, with which libarchive would read a
+  // file on this machine's disk. Shell commands in a folder with another student's answer in real/.
   const auto [name, command, says] = GENERATE(table<std::string, std::string, std::string>({
-      {"link", "ln -s real link", "a link: nothing that it points to"},
+      {"link", "ln -s real link", "is a link, which is not followed"},
       {"linked_file", "mkdir -p $(dirname linked_file/$wanted); ln -s \"$PWD/real/$wanted\" linked_file/$wanted",
-       "no file"},
+       "not a regular file"},
       {"linked_folder", "mkdir linked_folder; ln -s \"$PWD/real/chapters\" linked_folder/chapters",
        "was not handed in"},
-      {"named_pipe", "mkdir -p $(dirname named_pipe/$wanted); mkfifo named_pipe/$wanted", "no file"},
+      {"named_pipe", "mkdir -p $(dirname named_pipe/$wanted); mkfifo named_pipe/$wanted", "not a regular file"},
       {"linked.tar",
        "ln -s /etc/passwd online_softmax.cpp; tar cf linked.tar "
        "online_softmax.cpp",
-       "no file"},
+       "not a regular file"},
       {"huge.zip", "truncate -s 300M huge.zip", "300 MiB"},
-      {"none.zip", "echo 'PK is none' >none.zip", "no archive that can be read"},
+      {"none.zip", "echo 'PK is none' >none.zip", "not a readable archive"},
       {"mtree.tar", "printf '#mtree\\n%s type=file contents=%s\\n' $wanted \"$PWD/real/$wanted\" >mtree.tar",
-       "no archive that can be read"},
+       "not a readable archive"},
       {"long", "mkdir -p $(dirname long/$wanted); head -c 2M /dev/zero | tr '\\0' / >long/$wanted", "KiB"},
-      {"two", "mkdir -p two/a two/b; touch two/a/online_softmax.cpp two/b/online_softmax.cpp", "could both be meant"},
+      {"two", "mkdir -p two/a two/b; touch two/a/online_softmax.cpp two/b/online_softmax.cpp", "match equally well"},
   }));
   const TemporaryFolder folder;
   folder.write("real/" + kWanted, "somebody else's\n");
@@ -193,7 +193,7 @@ TEST_CASE("submissions are named by their folder or archive, in UTF-8, each by a
   REQUIRE(latin.size() == 2);
   CHECK(latin[0].starts_with("M_ller-"));
   CHECK(latin[0] != latin[1]);
-  // The same names again, whoever asks and in what order.
+  // The names do not depend on the order of submissions or on earlier calls.
   CHECK(named(folder, {"M\xf6ller", "M\xfcller"}) == std::vector<std::string>{latin[1], latin[0]});
   // The grader's own files, characters that turn the line round or break it, and names that are too long.
   for (const std::string& name : named(folder, {"class.csv", "Class.MD", "a\nb", "a\u202eb", std::string(250, 'x')})) {

@@ -1,4 +1,4 @@
-// What the tests of every table of known mistakes share: a case, and whether each mistake that it exposes is named.
+// Common code for tests of tables of known mistakes: a case, and a check that each mistake that it exposes is named.
 #pragma once
 
 #include <catch2/catch_message.hpp>
@@ -37,7 +37,7 @@ inline std::vector<Mistake> remembered(std::vector<Mistake> mistakes) {
   return mistakes;
 }
 
-/// What is right, how far off one may be, and the known mistakes.
+/// The expected output, its bounds, and the known mistakes.
 struct Case {
   std::string name;
   Tensor<double> expected;

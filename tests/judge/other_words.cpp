@@ -142,14 +142,14 @@ const std::array kStyles{
           "float4*>(own_four);\n  (void)own_all;",
           "", Where::kernels}};
 
-/// Whether a region is no part of a function, but of a file or a class: no statement can stand there.
+/// Whether a region is part of a file or class rather than a function, so that it cannot contain statements.
 bool holds_declarations(const book::Region& region) {
   return !region.body.empty() &&
          (!region.body[0].starts_with(" ") || region.body[0].starts_with("  static __device__") ||
           region.body[0].starts_with("  __device__") || region.body[0].starts_with("  template <"));
 }
 
-/// The text with these lines behind its last #include that belongs to no region.
+/// The text with these lines after its last #include outside all regions.
 std::string with_between(const std::string& text, const std::string& lines) {
   const std::size_t include = text.rfind("\n#include");
   const std::size_t at = include == std::string::npos ? 0 : text.find('\n', include + 1) + 1;

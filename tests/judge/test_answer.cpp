@@ -1,5 +1,5 @@
-// What an answer may do, as the compiler sees it: whether a region stays in its function, what is added beside it, what
-// it names, which other answers it calls, and what its object file defines and calls.
+// The rules for answers: whether a region stays in its function, additions between given lines, the names it uses, the
+// other answers it calls, and what its object file defines and calls.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -103,7 +103,7 @@ TEST_CASE("a region that leaves its function does not compile, however it is wri
       {"#if 1\nreturn 1;\n", "#if"},
       {"#if 0\nreturn 1;\n", "#if"},
       {"return 1;\n#endif\n", "#endif without #if"},
-      {"return 1; /* ", "has no end in it"},
+      {"return 1; /* ", "does not end there"},
       {"return 1; auto s = R\"x(", "raw string"},
       {"return (1;", "expected"},
       {"return f(b[1);", ""},
@@ -178,35 +178,35 @@ TEST_CASE("what is added between given lines is taken with its place; given line
   CHECK(says(helper) == "");
   CHECK(says(with("int later;", "int later;\nint own;\n#define HALF(x) ((x) / 2)")) == "");
   CHECK(says(with("#include <cmath>", "#include <no_such_header>\n#include <cmath>")) == "");
-  // In a function, out of a namespace, behind a comment: none of it stands between functions.
+  // Within a function, outside a namespace, after an open comment: none of these is between functions.
   CHECK(says(with("  // TODO(2.1) x", "  return 7;\n  // TODO(2.1) x")) != "");
   CHECK(says(with("int later;", "/*\nint later;")) != "");
   CHECK(says(with("int later;", "#if 0\nint later;")) != "");
-  // A given line that is gone or other: the book's stands there.
+  // A missing or changed given line is restored.
   const std::string rewrapped =
       with("int f(int a = 0, const int* b = nullptr);", "int f(int a = 0,\n      const int* b = nullptr);");
   CHECK(added(rewrapped).blocks.empty());
   CHECK(added(rewrapped).changed_line == 2);
 }
 
-TEST_CASE("names that have no place in an answer are found behind the preprocessor, and no others") {
+TEST_CASE("names that are not allowed in an answer are found after preprocessing, and no others") {
   const auto more = [&](const std::string& source) {
     const std::string before = compiled("#include <cmath>\n#include <vector>\n", {"-E"}, "answer.ii");
     const std::string after = compiled("#include <cmath>\n#include <vector>\n" + source, {"-E"}, "answer.ii");
     return whats(more_than(refused_names(after), refused_names(before)));
   };
   const auto [source, what] = GENERATE(table<std::string, std::string>({
-      {"void f() { asm(\"nop\"); }", "names asm (inline assembly)"},
-      {"#define PASTE(a, b) a##b\nvoid f() { PASTE(a, sm)(\"nop\"); }", "names asm"},
+      {"void f() { asm(\"nop\"); }", "uses asm (inline assembly)"},
+      {"#define PASTE(a, b) a##b\nvoid f() { PASTE(a, sm)(\"nop\"); }", "uses asm"},
       {"auto c = 1'0; /*' */ void f() { __asm__(\"nop\"); } // '", ""},
       {"void __tsan_read4(void*);", "callbacks"},
       {"__attribute__((no_sanitize(\"thread\"))) void f();", "hides code"},
       {"[[gnu::no_sanitize_thread]] void f();", "hides code"},
       {"namespace mine {\n#include \"" WORKBOOK_SOURCE "/tests/worker/fixtures/before_main.cpp\"\n}",
        "before_main.cpp"},
-      {"void f(char* a, char* b) { __builtin_memcpy(a, b, 4); }", "does not see"},
-      {"void f() { __builtin_ia32_loadlps({}, nullptr); }", "does not see"},
-      {"unsigned long f(char* a) { return __builtin_object_size(a, 0); }", "a way round the language"},
+      {"void f(char* a, char* b) { __builtin_memcpy(a, b, 4); }", "does not record"},
+      {"void f() { __builtin_ia32_loadlps({}, nullptr); }", "does not record"},
+      {"unsigned long f(char* a) { return __builtin_object_size(a, 0); }", "a construct outside standard C++"},
       {"int section = 1, alias = section, constructor = alias;", ""},
       {"// asm, __tsan_read4 and no_sanitize in a comment\n#if 0\nasm\n#endif\n#define asm_of_mine 1\n", ""},
       {"#pragma GCC optimize(\"O2\")\n#pragma omp simd\n#define TEXT(x) #x\nconst char* s = TEXT(a + b);", ""},
@@ -300,9 +300,9 @@ const Refused kRefused[] = {
     {"#include <unistd.h>\nnamespace ch02 { void f() { ::_exit(0); } }\n", "calls _exit"},
     {"extern \"C\" void* sbrk(long);\nnamespace ch02 { void* f() { return sbrk(9); } }\n", "calls sbrk"},
     {"#include <cstdlib>\nnamespace ch02 { int f() { return std::system(\"id\"); } }\n", "calls system",
-     "files and processes are not its"},
-    {"namespace ch02 { float kept[32 * 1024]; }\n", "keeps 131072 bytes", "keep what a call needs in its own"},
-    {"namespace ch02 { thread_local float kept[32 * 1024]; float* f() { return kept; } }\n", "keeps 131072 bytes"},
+     "files and processes are not"},
+    {"namespace ch02 { float kept[32 * 1024]; }\n", "reserves 131072 bytes", "store the data in local variables"},
+    {"namespace ch02 { thread_local float kept[32 * 1024]; float* f() { return kept; } }\n", "reserves 131072 bytes"},
     {"#include <cfenv>\nnamespace ch02 { int f() { return std::fesetround(FE_UPWARD); } }\n", "calls fesetround"},
     {"void* operator new(unsigned long) { return nullptr; }\n", "defines operator new"},
     {"namespace workbook::worker { __attribute__((used)) inline bool send_message(int) { return true; } }\n",
@@ -313,33 +313,33 @@ const Refused kRefused[] = {
     {"namespace workbook::cuda { unsigned long take_peak_bytes(); void start_trace(); }\nnamespace ch02 { unsigned "
      "long f() { "
      "workbook::cuda::start_trace(); return workbook::cuda::take_peak_bytes(); } }\n",
-     "calls workbook::cuda::start_trace", "call what the lesson names; the rest"},
+     "calls workbook::cuda::start_trace", "call the functions that the lesson names; the rest"},
     {"namespace simt { struct Options; Options& options(); }\nnamespace ch02 { void* f() { return &simt::options(); "
      "} }\n",
-     "calls simt::options", "call what the lesson names; the simulator"},
+     "calls simt::options", "call the functions that the lesson names; the simulator"},
     {"namespace workbook { struct Problem; int forward_oracle(const Problem&) { return 1; } }\n",
      "defines workbook::forward"},
     {"int main() { return 0; }\n", "defines main", "choose another name"},
     {"namespace ch02 { int n; __attribute__((constructor)) void f() { ++n; } }\n", "before main",
-     "make it a constant, or a static variable of a function"},
+     "make it a constant or a static variable of a function"},
     {"namespace ch02 { int n; __attribute__((destructor)) void f() { ++n; } }\n", "before or after main"},
     {"#include <cstdio>\nstatic int done = std::puts(\"early\");\nnamespace ch02 { int* f() { return &done; } }\n",
      "before main"},
     {"namespace ch02 { __attribute__((section(\".preinit_array\"), used)) void (*f)() = nullptr; }\n",
      "before or after main"},
     {"namespace ch02 { __attribute__((section(\".text\"))) extern const unsigned char code[2] = {15, 5}; }\n",
-     "data among its code"},
-    {"namespace ch02 { __attribute__((section(\".mine\"))) int f() { return 1; } }\n", "a place of its own",
-     "leave out the attribute"},
+     "data in a code section"},
+    {"namespace ch02 { __attribute__((section(\".mine\"))) int f() { return 1; } }\n", "a section of its own",
+     "remove the attribute"},
     {"extern \"C\" { static void* pick() { return nullptr; } void chosen() __attribute__((ifunc(\"pick\"))); }\n",
-     "when it is loaded"},
+     "at load time"},
     {"static void f() __attribute__((weakref(\"send\")));\nnamespace ch02 { void g() { f(); } }\n", "calls send"},
     {"__asm__(\".symver ours, send@GLIBC_2.2.5\");\nextern \"C\" void ours();\nnamespace ch02 { void g() { ours(); } "
      "}\n",
      "send"},
     {"#include <vector>\ntemplate <> void std::vector<char>::push_back(const char&) {}\n", "defines std::vector"},
     {"#include <thread>\nnamespace ch02 { void f() { std::thread([] {}).detach(); } }\n", "thread",
-     "runs in the thread that calls it"},
+     "run in the thread that calls your function"},
     {"#include <fstream>\nnamespace ch02 { bool f() { return bool(std::ifstream(\"x\")); } }\n", "filebuf"},
     {"extern \"C\" void _ZN8workbook4cuda11start_traceEv();\nnamespace ch02 { void f() { "
      "_ZN8workbook4cuda11start_traceEv(); } }\n",
@@ -347,7 +347,7 @@ const Refused kRefused[] = {
     {"long f() __asm__(\"send\");\nnamespace ch02 { long g() { return f(); } }\n", "calls send"},
 };
 
-// What is said names what to write instead, in words that the page for students has too.
+// The message says what to write instead, in the words of the students' page.
 TEST_CASE("a compiled answer that replaces, calls or starts something else is refused, with what to write instead") {
   skip_if_sanitized();
   const Refused row = GENERATE(from_range(std::begin(kRefused), std::end(kRefused)));
@@ -366,7 +366,7 @@ TEST_CASE("a compiled answer that replaces, calls or starts something else is re
   const std::string said = not_allowed(
       {}, job, built, {}, [&](const fs::path&) -> auto& { return none; });
   INFO(said);
-  REQUIRE(said.starts_with("answer.cpp: the compiled code "));
+  REQUIRE(said.starts_with("answer.cpp: your compiled code "));
   CHECK(said.find(row.instead) != std::string::npos);
   const std::string remedy = said.substr(said.find("answer: ") + 8, said.find('\n') - said.find("answer: ") - 8);
   CHECK(book::read_file(fs::path(WORKBOOK_SOURCE) / "notes/allowed.md").find(remedy) != std::string::npos);
@@ -377,23 +377,23 @@ TEST_CASE("what is refused is named by its line, where the compiler says which i
   const auto [source, said] = GENERATE(table<std::string, std::string>({
       {"extern \"C\" int socket(int, int, int);\nnamespace ch02 {\nint f(int a) {\n  return socket(a, 1, 0) + "
        "a;\n}\n}\n",
-       "chapters/02_x/x.cpp:34: the compiled code calls socket,"},
-      {"void f() {\n  asm(\"nop\");\n}\n", "chapters/02_x/x.cpp:32: the compiled code names asm "},
+       "chapters/02_x/x.cpp:34: your compiled code calls socket,"},
+      {"void f() {\n  asm(\"nop\");\n}\n", "chapters/02_x/x.cpp:32: your compiled code uses asm "},
       {"#define PASTE(a, b) a##b\n/* a\ncomment */ void f() {\n  PASTE(a, sm)(\"nop\");\n}\n",
-       "chapters/02_x/x.cpp:34: the compiled code names asm "},
+       "chapters/02_x/x.cpp:34: your compiled code uses asm "},
       {"unsigned long f(char* a) {\n  return __builtin_object_size(a, 0);\n}\n",
-       "chapters/02_x/x.cpp:32: the compiled code names __builtin_object_size (a way round the language), which has no "
-       "place in an answer: write one code for all cases, and call functions by the names that C++ gives them"},
+       "chapters/02_x/x.cpp:32: your compiled code uses __builtin_object_size (a construct outside standard C++), "
+       "which is not allowed in an answer: write one implementation for all cases, and call functions by their C++ "
+       "names"},
       {"#include <fstream>\nvoid f() {\n  std::ofstream(\"x\") << 1;\n}\n",
-       "chapters/02_x/x.cpp:33: the compiled code opens a file (std::ifstream, std::ofstream, std::fstream), which has "
-       "no "
-       "place in an answer: an answer works on its arguments and may print; files and processes are not its business"},
+       "chapters/02_x/x.cpp:33: your compiled code opens a file (std::ifstream, std::ofstream, std::fstream), which is "
+       "not allowed in an answer: work on the arguments alone; printing is allowed, files and processes are not"},
       {"static int strange() { return 1; }\nint main() { return strange(); }\n",
-       "chapters/02_x/x.cpp:32: the compiled code defines main,"},
+       "chapters/02_x/x.cpp:32: your compiled code defines main,"},
       {"extern \"C\" int socket(int, int, int);\n#line 77 \"chapters/02_x/x.hpp\"\ntemplate <class T>\nT f(T a) {\n  "
        "return socket(a, 1, 0) + a;\n}\n#line 2 \"chapters/02_x/x.cpp\"\ntemplate int f(int);\n",
-       "chapters/02_x/x.hpp:79: the compiled code calls socket,"},
-      {"int kept[50000];\nint* f() { return kept; }\n", "answer.cpp: the compiled code keeps "},
+       "chapters/02_x/x.hpp:79: your compiled code calls socket,"},
+      {"int kept[50000];\nint* f() { return kept; }\n", "answer.cpp: your compiled code reserves "},
   }));
   const book::TemporaryFolder folder;
   const fs::path answer = folder / "answer.cpp", object = folder / "answer.o";
@@ -415,7 +415,7 @@ TEST_CASE("what is refused is named by its line, where the compiler says which i
 
 TEST_CASE("an object file that is none, or damaged, is refused") {
   const book::TemporaryFolder folder;
-  folder.write("none.o", "no object file");
+  folder.write("none.o", "not an object file");
   folder.write("cut.o", std::string("\x7f"
                                     "ELF\x02\x01\x01\0",
                                     8) +

@@ -1,4 +1,5 @@
-// The known mistakes of the backward pass: each that shows is named, those of another program too, and nothing else.
+// The known mistakes of the backward pass: each mistake that affects the result is diagnosed, also in an independent
+// implementation, and nothing else is.
 #include <fmt/format.h>
 
 #include "common/attention/element.hpp"
@@ -125,7 +126,7 @@ struct Slips {
   bool dK_of_dS = false, dQ_of_P = false, without_P = false;
   bool without_lse = false, lse_of_base_2 = false, maximum_for_lse = false;
   bool not_masked = false;
-  std::int64_t mask_offset = 0;  ///< so many keys more are seen
+  std::int64_t mask_offset = 0;  ///< number of additional unmasked keys
   bool top_left = false;
 };
 

@@ -84,7 +84,7 @@ std::vector<Setup> kernel_setups() {
                         .Br = 32,
                         .Bc = key_warps * 16,
                         .key_warps = key_warps});
-  // Lanes that own rows, whose maximum may lag behind.
+  // Lanes that own rows, whose maximum may be smaller than the current one.
   for (const char* kind : {"normal", "value mean", "rising maximum", "large logits", "late spike"})
     for (const std::int64_t Bc : {32, 64})
       result.push_back({.kind = kind,
@@ -487,7 +487,7 @@ TEST_CASE("mistakes made by another program are named") {
   CHECK(O.id(naive(problem, problem.scale, seen(-1), right_row).O) == "mask-one-too-few");
   CHECK(O.id(naive(problem, problem.scale, all_visible, right_row).O) == "no-mask");
   CHECK(O.id(Tensor<float>(problem.Q.sizes, unwritten_value)) == "not-written");
-  CHECK(O.id(Tensor<float>(problem.Q.sizes, NAN)) == "none");  // computed: nobody knows how
+  CHECK(O.id(Tensor<float>(problem.Q.sizes, NAN)) == "none");  // computed NaN has many possible causes
   CHECK(O.id(Tensor<float>(problem.Q.sizes, 0)) == "all-zeros");
   const Setup masked{"normal", long_queries, true};
   const auto finite = [](std::vector<float> S, const Matrix2& V) {

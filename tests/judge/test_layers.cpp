@@ -35,7 +35,7 @@ bool may_use(const std::string& folder, const std::string& used) {
   return layer_of(folder) < kLayers.size() && (folder == used || layer_of(used) < layer_of(folder));
 }
 
-/// "common/book/files.hpp" -> "book"; empty for what does not lie in a folder of common/.
+/// "common/book/files.hpp" -> "book"; empty for a file outside the folders of common/.
 std::string folder_of(const std::string& file) {
   static const std::regex in_common("common/([a-z]+)/.*");
   std::smatch match;
@@ -64,7 +64,7 @@ std::vector<std::string> includes_of(const std::string& text) {
   return includes;
 }
 
-/// What lies in a folder of common/: its libraries and programs, and what each is linked with.
+/// The libraries and programs of a folder in common/, and the libraries with which each is linked.
 using Linked = std::map<std::string, std::vector<std::string>>;
 Linked linked_in(const std::string& cmake) {
   static const std::regex call("workbook_(?:library|program)\\(\\s*(\\w+)\\s[^)]*?\\sLINK\\s([^)]*)\\)");

@@ -1,5 +1,5 @@
-// Mistakes of learners that the book does not know (learners.toml): none is told a wrong cause, and most are narrowed
-// to the statement that is wrong. Minutes: a chapter's kernels are compiled for each.
+// Mistakes of learners that are not in the book (learners.toml): none may get a wrong cause, and most must be localized
+// to the wrong statement. Takes minutes, since a chapter's kernels are compiled for each.
 #include <fmt/format.h>
 
 #include <toml++/toml.h>
@@ -9,7 +9,7 @@
 
 #include "common/book/files.hpp"
 #include "common/book/mutants.hpp"
-#include "common/judge/narrow.hpp"
+#include "common/judge/localize.hpp"
 #include "common/judge/run.hpp"
 
 using namespace workbook;

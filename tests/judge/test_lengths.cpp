@@ -1,4 +1,4 @@
-// How long functions and files may be, from the sources themselves: what is longer does several things.
+// Limits on the lengths of functions and files, checked on the sources.
 #include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
@@ -24,7 +24,7 @@ bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-/// C++ without comments, directives and what stands in literals.
+/// C++ without comments, directives and the contents of literals.
 class Tokens {
  public:
   explicit Tokens(const std::string& text) : text_(text) {
@@ -37,7 +37,7 @@ class Tokens {
   void skip_to(std::size_t end) {
     for (end = std::min(end, text_.size()); at_ < end; ++at_) line_ += text_[at_] == '\n';
   }
-  /// To behind the next `end`.
+  /// Advances to after the next `end`.
   void skip_past(const std::string& end, std::size_t from) {
     const std::size_t found = text_.find(end, from);
     skip_to(found == std::string::npos ? text_.size() : found + end.size());
@@ -91,8 +91,8 @@ struct Function {
   int line = 0, lines = 0;
 };
 
-/// Finds the functions of a file, and the lambdas that stand in none: a bracket opens declarations, a function's body
-/// or anything else (an initialiser, a list of arguments), as what stands before it says.
+/// Finds the functions of a file, and the lambdas outside functions. The text before a bracket decides whether it opens
+/// declarations, a function's body or something else (an initialiser, a list of arguments).
 class Functions {
  public:
   explicit Functions(const std::string& text) {
@@ -107,8 +107,9 @@ class Functions {
   struct Frame {
     Kind kind;
     std::string open;
-    std::vector<std::string> head;  ///< the statement so far; what stood in brackets is "()", "[]" or "{}"
-    int line;                       ///< where that began
+    std::vector<std::string>
+        head;  ///< the statement so far; the contents of brackets are reduced to "()", "[]" or "{}"
+    int line;  ///< where that began
   };
 
   static bool is_name(const std::string& text) { return is_word(text[0]) && text != "return"; }
@@ -144,7 +145,7 @@ class Functions {
                                                                                             : Kind::other;
   }
 
-  /// What stands before the first list of arguments.
+  /// The text before the first list of arguments.
   static std::string name_in(const std::vector<std::string>& head) {
     const auto parameters = std::ranges::find(head, "()");
     return parameters == head.begin() || parameters == head.end() || !is_name(*(parameters - 1)) ? ""

@@ -1,4 +1,4 @@
-// Places in reports, as a reader knows them: whatever is compiled, it is their file that they open.
+// Source locations in reports: they name the reader's file, whichever copy was compiled.
 #include "common/judge/places.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -23,8 +23,8 @@ const std::string readers =
     "// TODO(3.2) Another.\n// BEGIN 3.2\nint mine;\n\nint more;\n// END 3.2\n"
     "int behind();\n";
 
-/// A report of an address at a line of the book's, as the reader of this file is told of it.
-simt::Report told(const std::string& own, int line) {
+/// The report of an address at a line of the book, as the reader of this file sees it.
+simt::Report reported(const std::string& own, int line) {
   const TemporaryFolder folder;
   folder.write("solutions/03_tiles/kernel.cu", solution);
   folder.write("chapters/03_tiles/kernel.cu", own);
@@ -42,9 +42,9 @@ simt::Report told(const std::string& own, int line) {
   name_places(workspace, plan, reports);
   return reports[0];
 }
-/// Where they are sent.
+/// The location that the reader sees.
 simt::SourceLine named(const std::string& own, int line) {
-  return told(own, line).side.source;
+  return reported(own, line).side.source;
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ TEST_CASE("of a file that is the book's own every line is the reader's") {
   }
 }
 
-TEST_CASE("an address that a given line takes from the reader's is told as theirs") {
-  CHECK(told(readers, 1).advice.starts_with("this line is none of yours: look at what your lines hand it"));
-  CHECK(told(readers, 5).advice.starts_with("this line is none of yours"));  // another exercise, as the book has it
-  CHECK(told(solution, 4).advice == "check the index");
+TEST_CASE("an invalid address in a given line is explained by the reader's code") {
+  CHECK(reported(readers, 1).advice.starts_with("this line is given code: check what your code passes to it"));
+  CHECK(reported(readers, 5).advice.starts_with("this line is given code"));  // another exercise, as the book has it
+  CHECK(reported(solution, 4).advice == "check the index");
 }

@@ -1,4 +1,4 @@
-// chapter.toml against what a stage says of itself.
+// Compares chapter.toml with a stage's own description.
 #include <catch2/catch_test_macros.hpp>
 
 #include "common/judge/stages.hpp"

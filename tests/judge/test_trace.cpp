@@ -1,4 +1,4 @@
-// The maps of a trace: who read which tile, and how they are drawn.
+// The maps of a trace: which block reads which tile, and how they are drawn.
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 #include <string>
@@ -85,10 +85,11 @@ TEST_CASE("a causal map has queries down, keys across, and the diagonal masked")
   CHECK(maps[0].matrices == std::vector<std::int64_t>{0, 1});
   CHECK_FALSE(maps[0].divided);
   CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"m...", "#m..", "##m.", "###m"});
-  // Two tiles drawn as one: whatever is not alike is said to be mixed.
+  // Two tiles per cell: cells with different tiles are marked as mixed.
   CHECK(drawn_rows(maps[0], 2) == std::vector<std::string>{"+.", "#+"});
   CHECK(drawn_rows(maps[0], 3) == std::vector<std::string>{"+.", "#m"});  // the last cell is one tile
-  CHECK(contains(judge::map_note(maps[0], judge::draw(maps[0], 2)), "2 x 2 tiles are drawn as one: there are 4 x 4"));
+  CHECK(
+      contains(judge::map_note(maps[0], judge::draw(maps[0], 2)), "one cell stands for 2 x 2 tiles; there are 4 x 4"));
 }
 
 TEST_CASE("heads that differ, tiles read in part and tiles that are shared are drawn as what they are") {
@@ -102,7 +103,7 @@ TEST_CASE("heads that differ, tiles read in part and tiles that are shared are d
   CHECK(maps[1].matrices == std::vector<std::int64_t>{1});
   CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"m.", "#~"});
 
-  // Tile 0 of head 0 has two readers and three reads: nobody knows whose.
+  // Tile 0 of head 0 has two readers and three reads, so they cannot be attributed.
   K.reads[0] = 3;
   maps = judge::tile_maps(launch);
   CHECK(maps[0].divided);
@@ -112,7 +113,7 @@ TEST_CASE("heads that differ, tiles read in part and tiles that are shared are d
 }
 
 TEST_CASE("tiles that a block owns are not drawn as masked, though their numbers are those of tiles that are") {
-  // One block owns two tiles of K and walks through Q: tile 1 of Q is masked.
+  // One block owns two tiles of K and loops over Q: tile 1 of Q is masked.
   judge::TracedLaunch launch;
   judge::TracedTensor Q = tiled_tensor("Q", 1, 4), K = tiled_tensor("K", 1, 4);
   for (std::int64_t block = 0; block < 2; ++block) {
@@ -129,7 +130,7 @@ TEST_CASE("tiles that a block owns are not drawn as masked, though their numbers
 }
 
 TEST_CASE("masks are drawn where most blocks keep a tile of queries and have nothing to walk over") {
-  // 16 tiles of queries, 2 of keys: the mask lets the last two tiles of queries alone see anything.
+  // 16 tiles of queries, 2 of keys: the mask leaves keys only for the last two tiles of queries.
   judge::TracedLaunch launch;
   judge::TracedTensor Q = tiled_tensor("Q", 1, 16), K = tiled_tensor("K", 1, 2);
   for (std::int64_t block = 0; block < 16; ++block) read(Q, block, block, block);
@@ -140,14 +141,14 @@ TEST_CASE("masks are drawn where most blocks keep a tile of queries and have not
   std::vector<std::string> expected(14, "..");
   expected.insert(expected.end(), {"m.", "#m"});
   CHECK(drawn_rows(judge::tile_maps(launch).at(0), 1) == expected);
-  CHECK(judge::is_walked_over(K, Q));
-  CHECK_FALSE(judge::is_walked_over(Q, K));
+  CHECK(judge::is_streamed(K, Q));
+  CHECK_FALSE(judge::is_streamed(Q, K));
 
-  // A single tile of keys, which one block reads: still the one that is walked over.
+  // A single tile of keys, which one block reads: it is still the streamed tensor.
   judge::TracedTensor one = tiled_tensor("K", 1, 1);
   read(one, 15, 0, 0);
-  CHECK(judge::is_walked_over(one, Q));
-  CHECK_FALSE(judge::is_walked_over(Q, one));
+  CHECK(judge::is_streamed(one, Q));
+  CHECK_FALSE(judge::is_streamed(Q, one));
 }
 
 TEST_CASE("a block that walks everything is a row of its own, with how often it reads each tile") {
@@ -207,7 +208,7 @@ TEST_CASE("lines of two kernels are matched by their text, within one exercise o
   CHECK(parts[0].lines[0].beside.at(0)->wavefronts == 4);  // the first of two lines of one text
   CHECK_FALSE(parts[0].lines[1].beside.at(0));             // mine alone
   CHECK(parts[0].lines[2].beside.at(0)->wavefronts == 6);
-  CHECK_FALSE(parts[0].lines[0].beside.at(1));  // its file is not there, so nobody knows its text
+  CHECK_FALSE(parts[0].lines[0].beside.at(1));  // its file does not exist, so its text is unknown
   const auto table = judge::lines_table(parts[0], {book, other}).rows;
   CHECK(table.at(1) == std::vector<std::string>{"4", "load(a);", "8", "7", "0", "2", "4", "3", "2", "-", "-", "-"});
 }
@@ -231,5 +232,5 @@ TEST_CASE("what TMA moved, and barriers in shared memory, are facts of a launch 
   CHECK(fact("mbarriers") == "70 waits and 5 arrivals of threads");
   CHECK(fact("exp2").empty());
   launch.counters["exponentials"] = 4096;
-  CHECK(fact("exp2") == "4096 of threads; a multiprocessor gives 16 a cycle");
+  CHECK(fact("exp2") == "4096 by threads; an SM computes 16 per cycle");
 }

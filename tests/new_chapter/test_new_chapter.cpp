@@ -319,7 +319,7 @@ TEST_CASE("one more mask and one more number of the problem touch at most five f
   const json refused = run("2", "even", "0").document().at("stages").at(0);
   CHECK(refused.at("result") == "does not do even");
   // (Its kernels do not serve heads that share K and V.)
-  CHECK(refused.at("message") == "the mask even: allowed: a stage that serves it: chapter 1 on cpu");
+  CHECK(refused.at("message") == "the mask even: allowed: a stage that supports it: chapter 1 on cpu");
 }
 
 TEST_CASE("one more chapter is files under chapters/, solutions/ and tests/, and every verb works with it") {

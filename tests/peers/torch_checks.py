@@ -239,7 +239,7 @@ def non_contiguous():
     require(torch.equal(out, expected), "slices of a packed tensor")
     odd = torch.randn(2 * 4 * 100 * 64 + 1, device="cuda", dtype=torch.float16)[1:].view(2, 4, 100, 64)
     require(odd.data_ptr() % 16 != 0, "this address was meant to be odd")
-    require(torch.equal(workbook.attention(odd, odd, odd), workbook.attention(*[odd.clone()] * 3)), "an odd address")
+    require(torch.equal(workbook.attention(odd, odd, odd), workbook.attention(*[odd.clone()] * 3)), "is not aligned")
     Q, K, V = inputs(2, 4, 100, 64, torch.float16, requires_grad=True)
     workbook.attention(Q, K, V).sum().backward()  # its gradient is one number, expanded
     a = [x.grad.clone() for x in (Q, K, V)]

@@ -1,5 +1,5 @@
-// The pictures of the lessons: drawings as files, what is asked for, and when a file is out of date. That the committed
-// ones are what the code says is the gate's to find out.
+// The pictures of the lessons: drawings as files, requested pictures, and outdated files. The gate checks that the
+// committed pictures match the code.
 #include "common/pictures/pictures.hpp"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ Facts facts_of(Facts (*make)(const Request&), const Values& values) {
   return facts;
 }
 
-/// The SVG text of facts, or nothing where there is no Node.
+/// The SVG text of facts, or nothing without Node.
 std::string drawn(const char* kind, const Facts& facts) {
   if (!why_not_drawn().empty()) return "";
   const book::TemporaryFolder folder;
@@ -45,7 +45,7 @@ std::string drawn(const char* kind, const Facts& facts) {
   all.update(facts);
   return draw(workspace, Facts::array({all})).at(0);
 }
-/// Whether the picture says this to somebody who does not see it.
+/// Whether the picture's text for screen readers contains this.
 void check_said(const char* kind, const Facts& facts, const std::vector<std::string>& said) {
   const std::string file = drawn(kind, facts);
   if (file.empty()) return;
@@ -85,7 +85,7 @@ TEST_CASE("a file that is not what is drawn is told, one that is missing, and on
   fs::remove(second);
   CHECK(states(compare(both)) == std::vector{State::current, State::missing});
 
-  // What cannot be drawn here is neither right nor wrong; but its file has to be there.
+  // A picture that cannot be drawn here is neither right nor wrong, but its file must exist.
   CHECK(states(compare({{first, "", "no simulator"}})) == std::vector{State::unknown});
   CHECK(states(compare({both[0], {second, "", "no simulator"}})) == std::vector{State::current, State::missing});
 }
@@ -100,7 +100,7 @@ TEST_CASE("what a pictures.toml says is read strictly") {
       read("[[picture]]\nrows = 8\nnames = ['a', 'b']\n\n[[picture]]\nsizes = [1, 2.5]\ncausal = true\n");
   REQUIRE(tables.size() == 2);
   CHECK(tables[0].count("rows") == 8);
-  CHECK_THROWS_WITH(tables[0].finish(), "pictures.toml:1: names means nothing here");
+  CHECK_THROWS_WITH(tables[0].finish(), "pictures.toml:1: unknown key names");
   CHECK(tables[0].texts("names") == std::vector<std::string>{"a", "b"});
   CHECK_NOTHROW(tables[0].finish());
   CHECK(tables[1].numbers("sizes") == std::vector{1, 2.5});

@@ -104,7 +104,7 @@ def main():
     print("threads")
 
     a = normal(1, 4, 8, 64)
-    refused(workbook.NotServed, "d = 40 is not supported; allowed are 32, 64 and 128",
+    refused(workbook.NotServed, "d = 40 is not supported; allowed: 32, 64 and 128",
             lambda: workbook.attention(a[..., :40], a[..., :40], a[..., :40]))  # fmt: skip
     refused(workbook.NotServed, "dtype = float32", lambda: workbook.attention(*[a.astype(np.float32)] * 3))
     refused(workbook.NotServed, "Nq = 0: allowed", lambda: workbook.attention(a[:, :, :0], a, a))
@@ -116,12 +116,12 @@ def main():
     refused(workbook.NotServed, "window_size = (4, 0)", lambda: workbook.flash_attn_func(a, a, a, window_size=(4, 0)))
     refused(workbook.NotServed, "mask = causal+softcap=5: this stage does not have softcap; allowed: none and causal",
             lambda: workbook.attention(a, a, a, mask="causal+softcap=5"))  # fmt: skip
-    refused(workbook.NotServed, "sink is served by chapter 15", lambda: workbook.attention(a, a, a, sink=[0] * 4))
+    refused(workbook.NotServed, "sink is supported by chapter 15", lambda: workbook.attention(a, a, a, sink=[0] * 4))
     library = workbook.library_for("sim")
     plan = library.plan("forward", "float16", (1, 4, 4, 8, 8, 64), 0.125, "none")
     refused(workbook.NotServed, "K.data = NULL", lambda: library.run(plan, [a.ctypes.data, 0, a.ctypes.data, 0, 0]))
     odd = a.ctypes.data + 2
-    refused(workbook.NotServed, "Q.data is at an address that is 2 bytes off: allowed: a multiple of 16 bytes",
+    refused(workbook.NotServed, "Q.data is at an address that is 2 bytes past a multiple of 16: allowed: a multiple",
             lambda: library.run(plan, [odd] * 5))  # fmt: skip
     refused(workbook.NotServed, "mask = window: allowed: none, causal",
             lambda: library.plan("forward", "float16", (1, 4, 4, 8, 8, 64), 0.125, "window"))  # fmt: skip

@@ -86,18 +86,18 @@ def main():
         close("a gradient of documents", x, y.astype(np.float64))
 
     NotServed = workbook.NotServed
-    refused(NotServed, "causal = True, mask = none: allowed: one of both",
+    refused(NotServed, "causal = True, mask = none: allowed: only one of the two",
             lambda: workbook.attention(a, a, a, causal=True, mask="none"))  # fmt: skip
     refused(NotServed, "mask = window=4: allowed: none, causal, window=LEFT,RIGHT",
             lambda: workbook.attention(a, a, a, mask="window=4"))  # fmt: skip
-    refused(NotServed, "lengths of 60 rows with Nq = 64, Nk = 64: allowed: lengths that add up to both",
+    refused(NotServed, "the lengths add up to 60 rows, with Nq = 64, Nk = 64: allowed: lengths that add up to both",
             lambda: workbook.attention(a, a, a, lengths=(40, 20)))  # fmt: skip
     refused(NotServed, "sink.shape = (3,): allowed: (4,)", lambda: workbook.attention(a, a, a, sink=(1, 2, 3)))
     library = workbook.library_for("sim")
     at, room = a.ctypes.data, np.zeros(4096, np.float32)
     sizes = (1, 4, 4, 64, 64, 64)
     plan = library.plan("forward", "float16", sizes, 0.125, "causal+sink")
-    refused(NotServed, "sink.data = NULL: with mask = causal+sink allowed: where it lies",
+    refused(NotServed, "sink.data = NULL: with mask = causal+sink allowed: the address of the array",
             lambda: library.run(plan, [at, at, at, at, room.ctypes.data, 0, 0]))  # fmt: skip
     plan = library.plan("forward", "float16", sizes, 0.125, "none+alibi")
     refused(NotServed, "starts.data = an address: with mask = none+alibi allowed: NULL",

@@ -1,4 +1,4 @@
-// A Python that has numpy, for tests of the package in python/.
+// A Python with numpy, for tests of the package in python/.
 #pragma once
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 namespace workbook::test {
 
-/// The first of WORKBOOK_PYTHON, python3 and Debian's own that can import numpy; empty: none can.
+/// The first of WORKBOOK_PYTHON, python3 and Debian's Python that can import numpy; empty: none.
 inline std::string python_with_numpy() {
   std::vector<std::string> known{"python3", "/usr/bin/python3"};
   if (const char* named = std::getenv("WORKBOOK_PYTHON")) known.insert(known.begin(), named);
@@ -20,7 +20,7 @@ inline std::string python_with_numpy() {
   return "";
 }
 
-/// Runs a script of the book with its package, on the libraries of these files.
+/// Runs a script with the book's package and these library files.
 inline worker::CommandResult run_python(const std::string& python, const std::string& book,
                                         const std::vector<std::string>& script, const std::string& libraries) {
   worker::CommandOptions options;

@@ -1,5 +1,5 @@
-// The package in python/ on numpy arrays, over a library of the book's kernels with the simulator in it; and the C
-// interface from C.
+// The package in python/ on numpy arrays, with a library of the book's kernels and the simulator; and the C interface
+// from C.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -26,11 +26,11 @@ fs::path library_of(const std::vector<const char*>& numbers) {
   return judge::build_library(book, {chapters, "solutions", Backend::sim});
 }
 const fs::path& library() {
-  // Chapter 6, which nothing is left for: its code for the CPU has to link as well.
+  // Includes chapter 6, whose stages no call uses, since its CPU code must link too.
   static const fs::path built = library_of({"8", "9", "6"});
   return built;
 }
-/// What a script of tests/python prints; it has to pass all of its checks.
+/// The output of a script of tests/python, which must pass all of its checks.
 std::string printed_by(const std::string& script, const fs::path& libraries) {
   const std::string python = test::python_with_numpy();
   if (python.empty()) SKIP("no Python with numpy was found; WORKBOOK_PYTHON may name one");
@@ -64,5 +64,5 @@ TEST_CASE("the header is C, and a program in C can call the library") {
   const auto ran = worker::run_command({program});
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
-  CHECK(ran.output.find("O.strides = (128, 64, 32, 2): stages take tensors without gaps") != std::string::npos);
+  CHECK(ran.output.find("O.strides = (128, 64, 32, 2): stages need tensors without gaps") != std::string::npos);
 }

@@ -1,4 +1,4 @@
-// Device memory for the zoo's kernels. For kernel files.
+// Device memory for the test kernels. For kernel files.
 #pragma once
 
 #include <numeric>
@@ -46,7 +46,7 @@ inline std::vector<float> values(const DeviceArray<float>& array) {
   return host;
 }
 
-/// Waits for the kernel and compares its output with f(i). A kernel whose mistake is known has no right output: it
+/// Waits for the kernel and compares its output with f(i). A kernel with a planted mistake has no correct output: it
 /// calls workbook::cuda::synchronize() instead.
 template <class F>
 void expect(const DeviceArray<float>& array, F f) {
@@ -63,7 +63,7 @@ void expect(const DeviceArray<float>& array, F f) {
 template <class First, class... Rest>
 First first_argument(void (*)(First, Rest...));
 
-/// Launches a kernel with a planted mistake: on `in` floats or halves, if it takes any, `out` floats, and `rest`.
+/// Launches a kernel with a planted mistake: on `in` floats or halves, if it takes an input, `out` floats, and `rest`.
 template <auto kernel, int threads = 32, int in = 1024, int out = threads, int shared = 0, int blocks = 1,
           class... Rest>
 void planted(Rest... rest) {

@@ -1,6 +1,5 @@
-// How long the simulator takes: nanoseconds for each thread's barrier and shuffle, for a warp's mma_sync, mma and
-// ldmatrix, and the seconds of an attention kernel, the shortest and the median of 15 launches. Run: simt_bench
-// [workers]
+// The simulator's speed: nanoseconds per thread for a barrier and a shuffle, per warp for mma_sync, mma and ldmatrix,
+// and the seconds of an attention kernel, minimum and median of 15 launches. Run: simt_bench [workers]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -64,8 +63,8 @@ __global__ void instructions(float* out, int rounds, bool multiply) {
 }
 
 struct Time {
-  double shortest, median;  ///< seconds on the clock
-  double processor;         ///< seconds of all cores together, the shortest: what is left to compare on a busy machine
+  double shortest, median;  ///< wall-clock seconds
+  double processor;         ///< seconds of all cores together, minimum: still comparable on a busy machine
 };
 
 /// Times several launches.

@@ -1,4 +1,4 @@
-// Moves inputs to the device, calls the book's kernels, brings the results back.
+// Copies inputs to the device, calls the book's kernels, copies the results back.
 #include "tests/simt/book_kernels.hpp"
 
 #include "common/cuda/backend.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using namespace workbook::cuda;
 
-/// Allocates what a call needs, runs `kernels` on it, and collects the results.
+/// Allocates the tensors of a call, runs `kernels` on them, and collects the results.
 template <class Kernels>
 HostResult run(const HostCall& call, Kernels kernels) {
   const DeviceArray<half> Q("Q", std::span(call.Q)), K("K", std::span(call.K)), V("V", std::span(call.V));

@@ -1,5 +1,5 @@
-// The book's own kernels on the simulator, behind an interface without device code: chapter 1's three-kernel version
-// and chapter 3's fused one, on inputs in host memory.
+// The book's kernels on the simulator, with an interface that has no device code: chapter 1's three-kernel version and
+// chapter 3's fused kernel, on inputs in host memory.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The book's own kernels at several sizes, ragged ones among them, as cases of the zoo: what the simulator counts of
-// them is compared with a GPU (compare_with_gpu). Two heads each.
+// The book's kernels at several sizes, including ragged ones, as cases of the zoo: the simulator's counters are
+// compared with a GPU (compare_with_gpu). Two heads each.
 #include "solutions/01_naive_attention/naive_attention_gpu.hpp"
 #include "solutions/03_tiled_wmma/tiled_wmma.hpp"
 #include "solutions/03_tiled_wmma/warmups.hpp"
@@ -94,7 +94,7 @@ void run_product() {
   workbook::cuda::synchronize();
 }
 
-/// 32 rows of d halves by cp.async into rows of `padded` halves, and from there on to `to`.
+/// 32 rows of d halves by cp.async into rows of `padded` halves, and from there to `to`.
 template <int d, int padded>
 __global__ void async_rows(const half* __restrict__ from, half* __restrict__ to) {
   auto* rows = workbook::cuda::dynamic_shared_array<half>();

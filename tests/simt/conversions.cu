@@ -1,6 +1,6 @@
-// Every float as half and as bfloat16, in CUDA's four roundings: what the GPU gives beside what the simulator's
-// functions give. For nvcc, and no part of the tests: tests/simt/compare_with_gpu --conversions. The exit code says
-// whether all are equal.
+// Converts every float to half and to bfloat16, in CUDA's four roundings, on the GPU and by the simulator's functions.
+// For nvcc; not a part of the tests: tests/simt/compare_with_gpu --conversions. The exit code says whether all results
+// are equal.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -25,7 +25,7 @@ struct Codes {
   std::uint16_t of[conversions];
 };
 
-/// The floats from the one with these bits on, one a thread.
+/// The floats starting from these bits, one per thread.
 __global__ void convert(std::uint32_t first, Codes* codes) {
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   const float x = __uint_as_float(first + i);

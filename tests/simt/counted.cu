@@ -99,7 +99,7 @@ __global__ void adds(const int* pattern, int* b) {
   if (i >= 0) atomicAdd(&b[i], 1);
 }
 
-// --- Attention forward: a block holds 64 query rows, each of 4 warps 16 of them. ---
+// --- Attention forward: a block has 64 query rows, each of its 4 warps 16 of them. ---
 
 using namespace nvcuda;
 constexpr int Br = 64, Bc = 64, D = 64, kWarps = 4, kHalfRow = D + 8, kFloatRow = Bc + 4;
@@ -111,7 +111,7 @@ struct Smem {
                 l);
 };
 
-/// 64x64 halves, 16 bytes a thread and step.
+/// 64x64 halves, 16 bytes per thread and step.
 __device__ __forceinline__ void load_tile(half* tile, const half* from, int thread) {
   for (int i = thread; i < Br * D / 8; i += kWarps * 32) {
     const int r = i / (D / 8), c = i % (D / 8);
@@ -154,7 +154,7 @@ __global__ void attention_forward(const half* __restrict__ Q, const half* __rest
       wmma::store_matrix_sync(sm.S + r0 * kFloatRow + n * 16, acc, kFloatRow, wmma::mem_row_major);
     }
     __syncwarp();
-    // online softmax, a row at a time: 32 lanes with two columns each
+    // online softmax, one row at a time: 32 lanes with two columns each
     for (int r = r0; r < r0 + 16; r++) {
       float s0 = sm.S[r * kFloatRow + lane], s1 = sm.S[r * kFloatRow + lane + 32];
       if (causal) {

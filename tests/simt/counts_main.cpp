@@ -1,5 +1,5 @@
-// What the simulator says of the zoo, as JSON on standard output, for compare_with_gpu: the counters of every launch of
-// the kernels that are compared, and the kinds of report on each planted mistake and each right kernel.
+// The simulator's results for the zoo, as JSON on standard output, for compare_with_gpu: the counters of every launch
+// of the compared kernels, and the kinds of reports for each planted mistake and each correct kernel.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Those of right.cu that add cp.async and atomics to what is compared.
+/// The kernels of right.cu that add cp.async and atomics to the comparison.
 const std::set<std::string> kComparedToo = {"async two stages", "async zero fill", "histogram in global memory",
                                             "histogram in shared memory"};
 
@@ -56,7 +56,7 @@ json counted(const zoo::Case& c) {
   return {{"name", c.name}, {"launches", launches}};
 }
 
-/// The case's reports by kind, each kind once.
+/// The kinds of the case's reports, each kind once.
 json judged(const zoo::Case& c) {
   simt::clear_launches();
   std::set<std::string> kinds;
@@ -64,8 +64,7 @@ json judged(const zoo::Case& c) {
     c.run();
   } catch (const std::exception& error) {
     for (const simt::Report& report : simt::last_launch().reports) kinds.insert(simt::name(report.mistake));
-    // An element that was never written, or not to the simulator's knowledge, is noticed when the output is fetched,
-    // after the launch.
+    // A missing or unobserved write to an output is detected when the output is downloaded, after the launch.
     const std::string text = error.what();
     for (const auto mistake : {simt::Mistake::never_written, simt::Mistake::unseen_store})
       if (text.find(simt::name(mistake)) != std::string::npos) kinds.insert(simt::name(mistake));

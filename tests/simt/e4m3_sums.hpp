@@ -1,4 +1,5 @@
-// Numbers whose sums show how products of e4m3 are added: for the simulator's test and for the comparison with a GPU.
+// Inputs whose sums show how e4m3 dot products are accumulated: for the simulator's test and for the comparison with a
+// GPU.
 #pragma once
 
 #include <cmath>
@@ -8,8 +9,8 @@
 namespace simt::sums {
 
 constexpr int kinds = 4;
-/// Codes and sums of a kind: any codes (0); those near 1 (1); subnormal and small ones (2); positive alone (3). The
-/// sums are of many sizes, or 0 (kind 3).
+/// Codes and sums by kind: any codes (0); codes near 1 (1); subnormal and small codes (2); positive codes only (3). The
+/// sums have many magnitudes, or are 0 (kind 3).
 class Numbers {
  public:
   explicit Numbers(int kind) : kind_(kind), random_(std::uint32_t(kind)) {}

@@ -21,7 +21,7 @@ __device__ void phase_without_a_body(float*) {
 __global__ void open(float* b) {
   __shared__ float s[64];
   workbook::cuda::note("begun", blockIdx.x);
-  if (threadIdx.x >= 32) phase_without_a_body(s);  // these end here; the others read what they would have written
+  if (threadIdx.x >= 32) phase_without_a_body(s);  // these end here; their elements stay unwritten
   __syncthreads();
   b[threadIdx.x] = s[63 - threadIdx.x];
 }
@@ -35,7 +35,7 @@ __global__ void scaled(const float* a, float* b, float factor) {
   b[i] = factor * a[i];
 }
 
-/// So many accesses between two barriers that the records are counted in between.
+/// The number of accesses between two barriers is so large that the records are counted in between.
 __global__ void long_loop(const float* a, float* b, int n) {
   float sum = 0;
   for (int i = 0; i < n; ++i) sum += a[(threadIdx.x + i) % 1024];

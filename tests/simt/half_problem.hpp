@@ -1,4 +1,4 @@
-// Attention in fp16 for the zoo's kernels, and what the oracle says of their answers.
+// Attention problems in fp16 for the test kernels, and the comparison of results with the oracle.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct HalfProblem {
     call = {shape, problem.scale, causal, std::move(Q), std::move(K), std::move(V)};
   }
 
-  /// What is wrong with O and the LSE; empty if nothing is.
+  /// Describes errors in O and the LSE; empty if there are none.
   std::string wrong(const HostResult& result) const {
     const workbook::Shape& s = problem.shape;
     const workbook::Forward oracle = forward_oracle(problem);

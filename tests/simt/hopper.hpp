@@ -1,4 +1,4 @@
-// What the zoo's kernels of Hopper's instructions share. For kernel files.
+// Common code of the kernels with Hopper's instructions. For kernel files.
 #pragma once
 
 #include "tests/simt/arrays.hpp"
@@ -14,7 +14,7 @@ __device__ __forceinline__ void make_barrier(workbook::cuda::Mbarrier& barrier, 
   __syncthreads();
 }
 
-/// Has TMA bring the tiles A and B of `s`, which its barrier `full` counts.
+/// Loads the tiles A and B of `s` by TMA; the mbarrier `full` counts their bytes.
 template <class Shared>
 __device__ __forceinline__ void load_operands(Shared& s, const workbook::cuda::TensorMap& A,
                                               const workbook::cuda::TensorMap& B) {
@@ -26,7 +26,7 @@ __device__ __forceinline__ void load_operands(Shared& s, const workbook::cuda::T
   }
 }
 
-/// D's places in a matrix (64, n) in device memory.
+/// The locations of D's elements in a matrix (64, n) in device memory.
 template <int n>
 __device__ void store(float* b, const workbook::cuda::Fragment<float, n / 2>& D) {
   const int warp = threadIdx.x % 128 / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;

@@ -1,6 +1,6 @@
-// Right kernels of what a backward pass on Hopper adds to the forward pass, each with its answer: lines that TMA
-// moves and adds, D as an output alone, A transposed, and products of what threads have written. No report on any; the
-// same answer in every order, but for the last bits where an order is nobody's promise.
+// Correct kernels of the instructions that a backward pass on Hopper adds to the forward pass, each with its result:
+// bulk copies and bulk reductions, D as an output only, A transposed, and operands written by threads. None has a
+// report. The result is the same in every order, except for the last bits where the order is unspecified.
 #include "tests/simt/cases.hpp"
 #include "tests/simt/hopper.hpp"
 
@@ -9,9 +9,9 @@ namespace {
 
 using namespace workbook::cuda;
 
-// --- Lines -----------------------------------------------------------------------------------------------------------
+// --- Bulk copies -----------------------------------------------------------------------------------------------------
 
-/// Lines of 16 bytes and more, from odd multiples of 16, to shared memory and from there to another place.
+/// Bulk copies of 16 bytes and more, from odd multiples of 16, to shared memory and from there to another location.
 __global__ void lines_there_and_back(const float* a, float* b) {
   __shared__ __align__(16) float line[64];
   __shared__ Mbarrier full;
@@ -43,8 +43,8 @@ struct Tile {
   Mbarrier full[2], empty[2];
   SHARED_LAYOUT(Tile, rows, numbers, full, empty);
 };
-/// A tile of rows and a number for each column come together, in a ring of two stages; `consumers` warps add
-/// rows · numbers. (compute-sanitizer's racecheck calls the lines' bytes a race; they are none.)
+/// A tile of rows and one number per column are loaded together, in a ring buffer of two stages; `consumers` warps add
+/// rows · numbers. (compute-sanitizer's racecheck reports a false race on the bulk copies.)
 template <int consumers>
 __global__ void tiles_with_numbers(const __grid_constant__ TensorMap rows, const float* numbers, float* b, int tiles) {
   Tile& s = dynamic_shared<Tile>();
@@ -87,7 +87,7 @@ void run_tiles_with_numbers() {
   });
 }
 
-// --- Additions -------------------------------------------------------------------------------------------------------
+// --- Bulk reductions -------------------------------------------------------------------------------------------------
 
 struct Parts {
   float part[2][128];
@@ -100,8 +100,8 @@ __host__ __device__ inline float addend(unsigned x, int j, int i) {
   return 1.0f / float(1 + (x * 7 + unsigned(j) * 3 + unsigned(i)) % 19);
 }
 
-/// Every block adds to every tile of the sum: two warps hand over their halves, and a third has them added. In turns, a
-/// tile is added to by block 0 first, then by block 1, and so on.
+/// Every block adds to every tile of the sum: two warps write their halves, and a third warp adds them by TMA.
+/// Deterministic: block 0 adds to a tile first, then block 1, and so on.
 template <bool deterministic>
 __global__ void additions(float* sum, int* turns, int tiles) {
   Parts& s = dynamic_shared<Parts>();
@@ -158,14 +158,14 @@ template <bool deterministic, int blocks>
 void run_additions() {
   const std::vector<float> got = sums<deterministic, blocks>();
   for (int i = 0; i < int(got.size()); ++i) {
-    float wanted = 0;  // as in turns
+    float wanted = 0;  // the sum in block order
     for (unsigned x = 0; x < blocks; ++x) wanted += addend(x, i / 256, i % 256);
     const float allowed = deterministic ? 0 : 1e-6f * wanted;
     if (!(std::abs(got[std::size_t(i)] - wanted) <= allowed)) throw std::logic_error("a sum is wrong");
   }
 }
 
-/// A thread sees its own additions when it has waited for them; ordinary atomics may be added to the same sum before.
+/// A thread observes its own additions after it has waited for them; ordinary atomics may add to the same sum before.
 __global__ void sum_read_back(float* sum, float* b) {
   __shared__ __align__(16) float line[64];
   line[threadIdx.x] = threadIdx.x;
@@ -191,10 +191,10 @@ void run_sum_read_back() {
   expect(b, [](std::size_t i) { return 3 * i + 1; });
 }
 
-// --- Products --------------------------------------------------------------------------------------------------------
+// --- wgmma -----------------------------------------------------------------------------------------------------------
 
-/// D (64, 80) = Aᵀ Bᵀ, of A as (k, 64) and B as (80, k) in shared memory. D is declared once and is an output twice: of
-/// what it held before nothing is left.
+/// D (64, 80) = Aᵀ Bᵀ, of A as (k, 64) and B as (80, k) in shared memory. D is declared once and is an output twice:
+/// nothing remains of its previous contents.
 template <class T>
 struct alignas(1024) Transposed {
   T A[64][64], B[80][64];
@@ -239,18 +239,18 @@ void run_transposed() {
   });
 }
 
-/// What a backward pass does with dSᵀ, which two warpgroups hold, 64 keys each: it goes transposed to shared memory,
-/// two stages, and each forms 32 columns of dQ (64, 64) = dS (64, 128) K (128, 64); and it is the operand in registers
-/// of dK (64, 32) = dSᵀ (64, 64) Q (64, 32), with D an output alone.
+/// The use of dSᵀ in a backward pass. Two warpgroups hold it, 64 keys each. It is stored transposed to shared memory,
+/// in two stages, and each warpgroup computes 32 columns of dQ (64, 64) = dS (64, 128) K (128, 64). It is also the
+/// operand in registers of dK (64, 32) = dSᵀ (64, 64) Q (64, 32), with D an output only.
 struct alignas(1024) Backward {
-  half dS[2][2][64][64];  // a stage: two sections of 64 keys
+  half dS[2][2][64][64];  // per stage: two sections of 64 keys
   half K[2][128][32], Q[64][32];
   SHARED_LAYOUT(Backward, dS, K, Q);
 };
 __host__ __device__ inline int dS_at(int round, int query, int key) {
   return small_number(query * 128 + key + 5 * round) % 4;
 }
-/// Where column `column` of row `row` lies, of rows of 32 halves that are swizzled by 64 bytes.
+/// The offset of column `column` of row `row`, with rows of 32 halves and the 64-byte swizzle.
 __device__ inline int short_place(int row, int column) {
   return (column / 8 ^ row / 2 % 4) * 8 + column % 8;
 }

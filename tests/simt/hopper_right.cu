@@ -1,5 +1,5 @@
-// Right kernels of Hopper's instructions, each with its answer: copies of boxes, barriers in shared memory and by
-// number, rings of stages, products of warpgroups. No report on any, and the same answer in every order.
+// Correct kernels of Hopper's instructions, each with its result: TMA copies of boxes, mbarriers and named barriers,
+// ring buffers, wgmma. None has a report, and the result is the same in every order.
 #include "tests/simt/cases.hpp"
 #include "tests/simt/hopper.hpp"
 
@@ -20,7 +20,7 @@ using namespace workbook::cuda;
 
 // --- Copies of boxes -------------------------------------------------------------------------------------------------
 
-/// Where the 16 bytes lie that are `piece` of row `row`, of rows of `row_bytes`.
+/// The location of the 16-byte chunk `piece` of row `row`, with rows of `row_bytes`.
 template <int row_bytes>
 __device__ int place(int row, int piece, bool swizzled) {
   const int address = row * row_bytes + piece * 16;
@@ -88,7 +88,7 @@ void run_load_many() {
   expect(b, [](std::size_t i) { return small_number(i); });
 }
 
-/// Threads write a tile, and one of them stores it; rows and columns outside of the tensor are left out.
+/// Threads write a tile, and one of them stores it; rows and columns outside of the tensor are skipped.
 __global__ void store_2d(const __grid_constant__ TensorMap b) {
   __shared__ __align__(128) float tile[16][32];
   for (int i = threadIdx.x; i < 16 * 32; i += blockDim.x) tile[i / 32][i % 32] = i / 32 + 100 * (i % 32);
@@ -106,7 +106,7 @@ void run_store_2d() {
   expect(b, [](std::size_t i) { return i / 20 + 100 * (i % 20); });
 }
 
-/// Two stores in two groups; the place of the first is written again when it has been read.
+/// Two stores in two groups; the source of the first is overwritten after it has been read.
 __global__ void store_twice(const __grid_constant__ TensorMap b) {
   __shared__ __align__(128) float tile[2][4][32];
   for (int round = 0; round < 4; ++round) {
@@ -128,8 +128,8 @@ void run_store_twice() {
   expect(b, [](std::size_t i) { return i; });
 }
 
-/// Sequences of 13, 1 and 26 rows of two sections, one behind the other: the second box of 8 rows of each goes from a
-/// to b, as far as the sequence goes; what lies behind it is not read, and not written.
+/// Sequences of 13, 1 and 26 rows of two sections, one after another. The second box of 8 rows of each sequence is
+/// copied from a to b, up to the end of the sequence; rows after the end are neither read nor written.
 constexpr int sequences = 3, sequence_starts[sequences + 1] = {0, 13, 14, 40};
 __global__ void copy_ends_of_sequences(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
                                        int end, int length) {
@@ -170,7 +170,7 @@ void run_ends_of_sequences() {
   }
 }
 
-// --- Rings of stages -------------------------------------------------------------------------------------------------
+// --- Ring buffers ----------------------------------------------------------------------------------------------------
 
 struct Ring {
   float tile[2][4][32];
@@ -178,7 +178,7 @@ struct Ring {
   SHARED_LAYOUT(Ring, tile, full, empty);
 };
 
-/// A producer warp, of which one lane copies, and `consumers` warps that add up what has come.
+/// A producer warp, of which one lane issues the copies, and `consumers` warps that add up the data.
 template <int consumers, bool elects>
 __global__ void ring(const __grid_constant__ TensorMap a, float* b, int tiles) {
   Ring& s = dynamic_shared<Ring>();
@@ -219,7 +219,7 @@ void run_ring() {
   });
 }
 
-/// Warps hand a value round by barriers in shared memory, with ordinary accesses alone.
+/// Warps pass a value around by mbarriers, with ordinary accesses only.
 __global__ void relay(float* b) {
   __shared__ float value[32];
   __shared__ Mbarrier turn[4];
@@ -237,7 +237,7 @@ __global__ void relay(float* b) {
   if (warp == 3) b[lane] = value[lane];
 }
 
-/// The same by numbered barriers: those who pass the turn do not wait.
+/// The same by named barriers: warps that only signal the next one do not wait.
 __global__ void named_relay(float* b) {
   __shared__ float value[32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -249,7 +249,7 @@ __global__ void named_relay(float* b) {
   if (warp == 3) b[lane] = value[lane];
 }
 
-/// A barrier of two of four warps, several times.
+/// A named barrier of two of four warps, several times.
 __global__ void pairs_of_warps(float* b) {
   __shared__ float value[128];
   const int pair = threadIdx.x / 64;
@@ -263,7 +263,7 @@ __global__ void pairs_of_warps(float* b) {
   b[threadIdx.x] = x;
 }
 
-// --- Products --------------------------------------------------------------------------------------------------------
+// --- wgmma -----------------------------------------------------------------------------------------------------------
 
 /// D (64, n) = A (64, 64) B (64, n), with A and Bᵀ by rows in shared memory, swizzled by 128 bytes.
 template <class T, int n>
@@ -284,7 +284,7 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
   Fragment<T, 4> a[4];
   if constexpr (A_in_registers) {
     const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
-    constexpr int together = 4 / sizeof(T);  // elements of a register
+    constexpr int together = 4 / sizeof(T);  // elements per register
     for (int i = 0; i < 4; ++i)
       for (int r = 0; r < 4; ++r) {
         const int row = 16 * warp + quad + r % 2 * 8, column = step * i + together * in_quad + r / 2 * (step / 2);
@@ -327,7 +327,7 @@ void run_product() {
   });
 }
 
-/// Operands of 8 bits in rows of 64 bytes, which are swizzled by as much: D (64, 16) = A (64, 64) B (64, 16).
+/// 8-bit operands in rows of 64 bytes, with the 64-byte swizzle: D (64, 16) = A (64, 64) B (64, 16).
 struct alignas(1024) ShortRows {
   __nv_fp8_e4m3 A[64][64], B[16][64];
   Mbarrier full;
@@ -360,7 +360,7 @@ void run_product_of_short_rows() {
   });
 }
 
-/// B with its rows along n, in sections of 64 columns; A's rows and B's are written by the threads.
+/// B with its rows along n, in sections of 64 columns; the threads write the rows of A and B.
 struct alignas(1024) Sections {
   half A[64][64];
   half B[2][16][64];
@@ -398,7 +398,7 @@ void run_product_of_sections() {
   });
 }
 
-/// Registers go from the first warpgroup to the second.
+/// Registers are moved from the first warpgroup to the second.
 __global__ void __launch_bounds__(256, 1) registers_handed_over(float* b) {
   if (threadIdx.x < 128) {
     setmaxnreg_dec<240>();

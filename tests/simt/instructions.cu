@@ -1,6 +1,6 @@
-// Kernels of the instructions below WMMA (common/cuda/ptx.hpp): each instruction by itself, its answer compared with
-// what the PTX manual says of the places in registers, and products of tiles that come by a pipeline. All are right;
-// the figures of their counters are in test_counters.cpp.
+// Kernels of the instructions below WMMA (common/cuda/ptx.hpp): each instruction by itself, its result compared with
+// the register layout of the PTX ISA, and matmuls of tiles that are loaded by a pipeline. All are correct; the figures
+// of their counters are in test_counters.cpp.
 #include <cmath>
 
 #include "tests/simt/arrays.hpp"
@@ -13,7 +13,7 @@ using namespace workbook::cuda;
 using std::size_t;
 using bf16 = __nv_bfloat16;
 
-/// What a fragment holds has to be said: see Fragment.
+/// The element type of a fragment must be specified: see Fragment.
 template <class T>
 concept ClearedByBraces = requires(void (*take)(T)) {
   take({});
@@ -49,7 +49,7 @@ __device__ __forceinline__ void stmatrix(T* row, const Fragment<T, n>& matrices)
   if constexpr (n == 4) transposed ? stmatrix_x4_trans(row, matrices) : stmatrix_x4(row, matrices);
 }
 
-/// n 8x8 matrices; element e of lane's register i goes to b[2i + e][lane]. Lanes that name no row pass null.
+/// n 8x8 matrices; element e of lane's register i goes to b[2i + e][lane]. Lanes without a row pass null.
 template <class T, int n, bool transposed>
 __global__ void loaded(const T* from, float* b) {
   __shared__ __align__(16) T rows[8 * n][8];
@@ -75,8 +75,8 @@ void run_loaded() {
   });
 }
 
-/// Two pairs of warps exchange what they have, three times, each pair at a barrier of its own: one before the reads,
-/// one before what is read is overwritten.
+/// Two pairs of warps exchange their data three times, each pair at a named barrier of its own: one barrier before the
+/// reads, one before the data is overwritten.
 __global__ void pairs_exchange(float* b) {
   __shared__ float s[128];
   const int t = threadIdx.x, pair = 1 + t / 64;
@@ -136,7 +136,7 @@ void run_rows_apart() {
   expect(b, [](size_t) { return 0; });
 }
 
-/// All lanes name one row.
+/// All lanes pass the same row.
 __global__ void one_row(float* b) {
   __shared__ __align__(16) half row[8];
   const int lane = threadIdx.x;
@@ -172,7 +172,7 @@ __global__ void powers(float* b) {
 
 // --- mma -------------------------------------------------------------------------------------------------------------
 
-// Small whole numbers: products are exact, sums too.
+// Small integers: multiplications and sums are exact.
 float value_of_A(size_t row, size_t column) {
   return float(int(3 * row + column) % 5 - 2);
 }
@@ -223,8 +223,8 @@ void run_product() {
   expect(C, [](size_t i) { return sum_of_products(i / 8, i % 8, K) + 1; });
 }
 
-/// The result of two products side by side is, where it is, the left operand of the next: (A Bᵀ) V with A (16, 16),
-/// B (16, 16), V (16, 8), from shared memory.
+/// The accumulator layout of two mma side by side is the layout of the left operand of the next mma: (A Bᵀ) V with A
+/// (16, 16), B (16, 16), V (16, 8), from shared memory.
 template <class T>
 __global__ void chained(const T* A, const T* B, const T* V, float* C) {
   __shared__ __align__(16) T a_rows[16][16], b_rows[16][16], v_rows[16][8];
@@ -263,7 +263,8 @@ void run_chained() {
 
 // --- cp.async in groups ----------------------------------------------------------------------------------------------
 
-/// Four groups under way; after each wait the oldest has arrived, and a thread may touch what it has copied itself.
+/// Four groups in flight; after each wait the oldest is complete, and a thread may access the bytes that it has copied
+/// itself.
 __global__ void four_groups(const float* a, float* b) {
   __shared__ __align__(16) float tile[4][32][4];
   const int t = threadIdx.x;
@@ -276,7 +277,7 @@ __global__ void four_groups(const float* a, float* b) {
   b[t] = tile[0][t][0];
   cp_async_wait_group<2>();
   b[32 + t] = tile[1][t][1];
-  cp_async_16(tile[0][t], a, 0);  // a fifth, of zeros: the first place is free
+  cp_async_16(tile[0][t], a, 0);  // a fifth, of zeros: the first stage is free
   cp_async_commit_group();
   cp_async_wait_group<1>();
   b[64 + t] = tile[2][t][2] + tile[3][t][3];
@@ -295,10 +296,10 @@ __global__ void part_of_a_tile(const float* a, float* b, int n) {
   for (int i = t; i < 128; i += 32) b[i] = tile[i];
 }
 
-// --- A product of tiles ----------------------------------------------------------------------------------------------
+// --- A matmul of tiles -----------------------------------------------------------------------------------------------
 
-/// How rows of 64 elements, 128 bytes, lie in shared memory: as they are, 16 bytes further apart, or each one's eight
-/// chunks of 16 bytes permuted by its number.
+/// The layout of rows of 64 elements, 128 bytes, in shared memory: unchanged, 16 bytes further apart, or with the eight
+/// 16-byte chunks of each row permuted by the row index.
 enum class Rows { plain, padded, swizzled };
 
 constexpr int kTile = 64, kWarps = 4;
@@ -326,8 +327,8 @@ __device__ __forceinline__ void start_tile(T (&tile)[kTile][length], const T* fr
   }
 }
 
-/// C (M, 64) = A (M, K) B, of which B is (K, 64) if by_rows and otherwise (64, K), its columns as rows. A block has 64
-/// rows of C, a warp 16 of them. `stages` tiles of A and B are in shared memory, all but one of them under way.
+/// C (M, 64) = A (M, K) B, where B is (K, 64) if by_rows and otherwise (64, K), its columns as rows. A block computes
+/// 64 rows of C, a warp 16 of them. `stages` tiles of A and B are in shared memory, all but one of them in flight.
 template <class T, Rows layout, int stages, bool by_rows>
 __global__ void tiled(const T* A, const T* B, float* C, int M, int K) {
   auto& smem = dynamic_shared<Stages<T, layout, stages>>();
@@ -337,7 +338,7 @@ __global__ void tiled(const T* A, const T* B, float* C, int M, int K) {
       start_tile<layout>(smem.A[j % stages], A + first_row * K + j * kTile, K, M - first_row);
       start_tile<layout>(smem.B[j % stages], B + j * kTile * (by_rows ? kTile : 1), by_rows ? kTile : K, kTile);
     }
-    cp_async_commit_group();  // perhaps an empty group, so that the count is right
+    cp_async_commit_group();  // possibly an empty group, so that the count is correct
   };
   for (int j = 0; j < stages - 1; ++j) start(j);
   Fragment<float, 4> c[8];
@@ -345,7 +346,7 @@ __global__ void tiled(const T* A, const T* B, float* C, int M, int K) {
   for (auto& part : c) part.fill(0);
   for (int j = 0; j * kTile < K; ++j) {
     cp_async_wait_group<stages - 2>();
-    __syncthreads();  // tile j is there for all threads, and nobody reads the one before it any more
+    __syncthreads();  // tile j is visible to all threads, and no thread reads the previous tile any more
     start(j + stages - 1);
     auto &a_tile = smem.A[j % stages], &b_tile = smem.B[j % stages];
 #pragma unroll

@@ -1,9 +1,9 @@
-// Kernels with one mistake each of Hopper's instructions: barriers in shared memory and by number, copies of boxes,
-// rings of stages, products of warpgroups, registers handed over. `m` says which mistake an instance of a kernel has.
+// Kernels with one mistake each in the use of Hopper's instructions: mbarriers and named barriers, TMA copies of boxes,
+// ring buffers, wgmma, setmaxnreg. `m` is the mistake of an instance of a kernel.
 #include "tests/simt/cases.hpp"
 #include "tests/simt/hopper.hpp"
 
-// A line that several mistakes meet at carries the marks of all of them, and stays one line.
+// A line that several mistakes share has the marks of all of them, and stays one line.
 // clang-format off
 
 namespace zoo {
@@ -11,7 +11,7 @@ namespace {
 
 using namespace workbook::cuda;
 
-// --- Barriers in shared memory ---------------------------------------------------------------------------------------
+// --- mbarriers -------------------------------------------------------------------------------------------------------
 
 __global__ void barrier_never_made(float* b) {
   __shared__ Mbarrier barrier;
@@ -173,7 +173,7 @@ void run_stores() {
   synchronize();
 }
 
-// --- Rings of stages -------------------------------------------------------------------------------------------------
+// --- Ring buffers ----------------------------------------------------------------------------------------------------
 
 struct Ring {
   float tile[2][4][32];
@@ -231,7 +231,7 @@ void run_ring() {
   synchronize();
 }
 
-// --- Barriers with numbers, registers --------------------------------------------------------------------------------
+// --- Named barriers, registers ---------------------------------------------------------------------------------------
 
 __global__ void named_counts_differ(float* b) {
   if (threadIdx.x < 32) {
@@ -269,7 +269,7 @@ __global__ void named_twice(float* b) {
 __global__ void named_orders_too_few(float* b) {
   __shared__ float value[96];
   value[threadIdx.x] = threadIdx.x;                    // other: named_orders_too_few
-  if (threadIdx.x < 64) barrier_sync(1, 64);           // the third warp does not come
+  if (threadIdx.x < 64) barrier_sync(1, 64);           // the third warp does not arrive
   b[threadIdx.x] = value[(threadIdx.x + 32) % 96];  // bug: named_orders_too_few
 }
 
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(512, 1) registers_never_given_back(float* b) {
   if (threadIdx.x >= 128) setmaxnreg_inc<160>();  // bug: registers_never_given_back
   b[threadIdx.x] = 1;
 }
-#if !defined(ZOO_FOR_GPU)  // ptxas refuses this one: C7406
+#if !defined(ZOO_FOR_GPU)  // ptxas rejects this kernel: C7406
 __global__ void __launch_bounds__(512, 1) registers_given_back_upwards(float* b) {
   setmaxnreg_dec<160>();  // bug: registers_given_back_upwards
   b[threadIdx.x] = 1;
@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(512, 1) registers_of_two_warps(float* b) {
   b[threadIdx.x] = 1;
 }
 
-// --- Products --------------------------------------------------------------------------------------------------------
+// --- wgmma -----------------------------------------------------------------------------------------------------------
 
 struct alignas(1024) Operands {
   half gap[256];  // 512 bytes
@@ -379,7 +379,7 @@ void run_product() {
   synchronize();
 }
 
-/// Operands of 8 bits: P in registers, V's tile in rows of 64 bytes, which TMA swizzles by as much.
+/// 8-bit operands: P in registers, V's tile in rows of 64 bytes, with the 64-byte swizzle.
 struct alignas(1024) SmallOperands {
   __nv_fp8_e4m3 V[128][64];
   Mbarrier full;
@@ -456,26 +456,26 @@ __global__ void half_a_warpgroup(float* b) {
 }
 
 constexpr Case cases[] = {
-    {"barrier_never_made", planted<barrier_never_made, 64>, "misuse of a barrier in shared memory"},
-    {"barrier_made_twice", planted<barrier_made_twice, 64>, "misuse of a barrier in shared memory"},
-    {"barrier_for_nobody", planted<barrier_for_nobody, 64>, "misuse of a barrier in shared memory"},
-    {"barrier_used_too_early", planted<barrier_used_too_early, 64>, "misuse of a barrier in shared memory"},
+    {"barrier_never_made", planted<barrier_never_made, 64>, "misuse of an mbarrier"},
+    {"barrier_made_twice", planted<barrier_made_twice, 64>, "misuse of an mbarrier"},
+    {"barrier_for_nobody", planted<barrier_for_nobody, 64>, "misuse of an mbarrier"},
+    {"barrier_used_too_early", planted<barrier_used_too_early, 64>, "misuse of an mbarrier"},
     {"too_few_arrivals", planted<too_few_arrivals, 64>, "deadlock"},
-    {"one_lane_counted", planted<one_lane_counted, 64>, "a phase of a barrier ends too early"},
+    {"one_lane_counted", planted<one_lane_counted, 64>, "mbarrier phase completes too early"},
     {"phase_that_never_comes", planted<phase_that_never_comes, 64>, "deadlock"},
-    {"barrier_not_fenced", run_copies<Copy::barrier_not_fenced>, "misuse of a barrier in shared memory"},
-    {"too_many_arrivals", run_copies<Copy::too_many_arrivals>, "more arrivals in a phase of a barrier than it was made for"},
+    {"barrier_not_fenced", run_copies<Copy::barrier_not_fenced>, "misuse of an mbarrier"},
+    {"too_many_arrivals", run_copies<Copy::too_many_arrivals>, "too many arrivals in an mbarrier phase"},
     {"not_waited_for", run_copies<Copy::not_waited_for>, "read before the copy is complete"},
     {"waited_for_by_one_warp", run_copies<Copy::waited_for_by_one_warp>, "read before the copy is complete"},
     {"wait_on_the_wrong_barrier", run_copies<Copy::wait_on_the_wrong_barrier>, "read before the copy is complete"},
-    {"too_few_bytes", run_copies<Copy::too_few_bytes>, "bytes of a barrier do not add up"},
-    {"too_many_bytes", run_copies<Copy::too_many_bytes>, "bytes of a barrier do not add up"},
-    {"bytes_not_expected", run_copies<Copy::bytes_not_expected>, "bytes of a barrier do not add up"},
-    {"barrier_of_another_place", run_copies<Copy::barrier_of_another_place>, "more arrivals in a phase of a barrier than it was made for"},
+    {"too_few_bytes", run_copies<Copy::too_few_bytes>, "mbarrier transaction bytes do not add up"},
+    {"too_many_bytes", run_copies<Copy::too_many_bytes>, "mbarrier transaction bytes do not add up"},
+    {"bytes_not_expected", run_copies<Copy::bytes_not_expected>, "mbarrier transaction bytes do not add up"},
+    {"barrier_of_another_place", run_copies<Copy::barrier_of_another_place>, "too many arrivals in an mbarrier phase"},
     {"every_lane_copies", run_copies<Copy::every_lane_copies>, "overwritten while it may be read"},
     {"misaligned", run_copies<Copy::misaligned>, "misaligned access"},
     {"larger_than_the_tile", run_copies<Copy::larger_than_the_tile>, "out of bounds, shared memory"},
-    {"wrong_coordinates", run_copies<Copy::wrong_coordinates>, "descriptor that does not fit the memory"},
+    {"wrong_coordinates", run_copies<Copy::wrong_coordinates>, "matrix descriptor does not match shared memory"},
     {"past_the_tensor", run_copies<Copy::past_the_tensor>, "out of bounds, global memory"},
     {"before_the_tensor", run_copies<Copy::before_the_tensor>, "out of bounds, global memory", "a"},
     {"nothing_in_the_map", run_copies<Copy::nothing_in_the_map>, "out of bounds, global memory", "a"},
@@ -484,15 +484,15 @@ constexpr Case cases[] = {
     {"not_committed", run_stores<Store::not_committed>, "bulk store not waited for"},
     {"store_not_waited_for", run_stores<Store::not_waited_for>, "bulk store not waited for"},
     {"overwritten", run_stores<Store::overwritten>, "overwritten while it may be read"},
-    {"parity_not_flipped", run_ring<InRing::parity_not_flipped>, "wait for the wrong phase of a barrier", "", "read before the copy is complete"},
-    {"parity_of_the_phase_before", run_ring<InRing::parity_of_the_phase_before>, "wait for the wrong phase of a barrier", "", "deadlock"},
-    {"producer_parity_not_flipped", run_ring<InRing::producer_parity_not_flipped>, "wait for the wrong phase of a barrier", "", "overwritten while it may be read"},
+    {"parity_not_flipped", run_ring<InRing::parity_not_flipped>, "wait for the wrong mbarrier phase", "", "read before the copy is complete"},
+    {"parity_of_the_phase_before", run_ring<InRing::parity_of_the_phase_before>, "wait for the wrong mbarrier phase", "", "deadlock"},
+    {"producer_parity_not_flipped", run_ring<InRing::producer_parity_not_flipped>, "wait for the wrong mbarrier phase", "", "overwritten while it may be read"},
     {"stage_not_left", run_ring<InRing::stage_not_left>, "overwritten while it may be read"},
     {"left_before_reading", run_ring<InRing::left_before_reading>, "overwritten while it may be read"},
     {"left_without_syncwarp", run_ring<InRing::left_without_syncwarp>, "overwritten while it may be read"},
     {"nobody_leaves", run_ring<InRing::nobody_leaves>, "deadlock"},
-    {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>, "another place is read than the one that was waited for"},
-    {"one_warp_counted", run_ring<InRing::one_warp_counted>, "a phase of a barrier ends too early"},
+    {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>, "read of another stage than the one waited for"},
+    {"one_warp_counted", run_ring<InRing::one_warp_counted>, "mbarrier phase completes too early"},
     {"named_counts_differ", planted<named_counts_differ, 64>, "misuse of a named barrier"},
     {"named_number_zero", planted<named_number_zero, 64>, "misuse of a named barrier"},
     {"named_count_odd", planted<named_count_odd, 64>, "misuse of a named barrier"},
@@ -506,30 +506,30 @@ constexpr Case cases[] = {
 #endif
     {"registers_of_two_warps", planted<registers_of_two_warps, 512>, "misuse of setmaxnreg"},
     {"product_without_fence", run_product<InProduct::without_fence>, "wgmma without fence, commit or wait"},
-    {"product_not_committed", run_product<InProduct::not_committed>, "registers of a wgmma under way"},
-    {"product_not_waited_for", run_product<InProduct::not_waited_for>, "registers of a wgmma under way"},
-    {"product_waits_for_too_few", run_product<InProduct::waits_for_too_few>, "registers of a wgmma under way"},
+    {"product_not_committed", run_product<InProduct::not_committed>, "registers of a wgmma in flight"},
+    {"product_not_waited_for", run_product<InProduct::not_waited_for>, "registers of a wgmma in flight"},
+    {"product_waits_for_too_few", run_product<InProduct::waits_for_too_few>, "registers of a wgmma in flight"},
     {"product_never_waited_for", run_product<InProduct::never_waited_for>, "wgmma without fence, commit or wait"},
-    {"product_A_overwritten", run_product<InProduct::A_overwritten>, "registers of a wgmma under way"},
+    {"product_A_overwritten", run_product<InProduct::A_overwritten>, "registers of a wgmma in flight"},
     {"product_of_a_pending_copy", run_product<InProduct::of_a_pending_copy>, "read before the copy is complete"},
-    {"product_wrong_swizzle", run_product<InProduct::wrong_swizzle>, "descriptor that does not fit the memory"},
-    {"product_wrong_stride", run_product<InProduct::wrong_stride>, "descriptor that does not fit the memory"},
-    {"product_tile_at_512", run_product<InProduct::tile_at_512>, "descriptor that does not fit the memory"},
-    {"product_section_missing", run_product<InProduct::section_missing>, "descriptor that does not fit the memory"},
+    {"product_wrong_swizzle", run_product<InProduct::wrong_swizzle>, "matrix descriptor does not match shared memory"},
+    {"product_wrong_stride", run_product<InProduct::wrong_stride>, "matrix descriptor does not match shared memory"},
+    {"product_tile_at_512", run_product<InProduct::tile_at_512>, "matrix descriptor does not match shared memory"},
+    {"product_section_missing", run_product<InProduct::section_missing>, "matrix descriptor does not match shared memory"},
     {"product_too_many_rows", run_product<InProduct::too_many_rows>, "out of bounds, shared memory"},
     {"product_tile_overwritten", run_product<InProduct::tile_overwritten>, "overwritten while it may be read"},
-    {"product_D_never_filled", run_product<InProduct::D_never_filled>, "fragment used before it was set"},
-    {"product_A_never_loaded", run_product<InProduct::A_never_loaded>, "fragment used before it was set"},
+    {"product_D_never_filled", run_product<InProduct::D_never_filled>, "use of an uninitialised fragment"},
+    {"product_A_never_loaded", run_product<InProduct::A_never_loaded>, "use of an uninitialised fragment"},
     {"product_different_products", run_product<InProduct::different_products>, "divergent warp function"},
-    {"product_written_between", run_product<InProduct::written_between>, "registers of a wgmma under way"},
-    {"product_e4m3_wrong_swizzle", run_small_product<InSmallProduct::wrong_swizzle>, "descriptor that does not fit the memory"},
-    {"product_e4m3_wrong_stride", run_small_product<InSmallProduct::wrong_stride>, "descriptor that does not fit the memory"},
-    {"product_e4m3_A_overwritten", run_small_product<InSmallProduct::A_overwritten>, "registers of a wgmma under way"},
+    {"product_written_between", run_product<InProduct::written_between>, "registers of a wgmma in flight"},
+    {"product_e4m3_wrong_swizzle", run_small_product<InSmallProduct::wrong_swizzle>, "matrix descriptor does not match shared memory"},
+    {"product_e4m3_wrong_stride", run_small_product<InSmallProduct::wrong_stride>, "matrix descriptor does not match shared memory"},
+    {"product_e4m3_A_overwritten", run_small_product<InSmallProduct::A_overwritten>, "registers of a wgmma in flight"},
     {"product_e4m3_without_fence", run_small_product<InSmallProduct::without_fence>, "wgmma without fence, commit or wait"},
     {"product_without_proxy_fence", run_product_of_ordinary_writes<false, true>, "missing proxy fence"},
     {"product_without_barrier", run_product_of_ordinary_writes<true, false>, "race: read after write", "", "overwritten while it may be read"},
     {"half_a_warpgroup",
- planted<half_a_warpgroup, 64, 0, 64, sizeof(Operands)>, "a lane that does not take part"},
+ planted<half_a_warpgroup, 64, 0, 64, sizeof(Operands)>, "inactive lane in a warp function"},
 };
 
 }  // namespace

@@ -1,9 +1,10 @@
-// Kernels with one mistake each of what a backward pass on Hopper adds to the forward pass: lines that TMA
-// moves and adds, and products of what threads have written. `m` says which mistake an instance of a kernel has.
+// Kernels with one mistake each in the use of the instructions that a backward pass on Hopper adds to the forward pass:
+// bulk copies and bulk reductions, and operands that threads have written. `m` is the mistake of an instance of a
+// kernel.
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
 
-// A line that several mistakes meet at carries the marks of all of them, and stays one line.
+// A line that several mistakes share has the marks of all of them, and stays one line.
 // clang-format off
 
 namespace zoo {
@@ -11,13 +12,13 @@ namespace {
 
 using namespace workbook::cuda;
 
-// --- Lines to shared memory ------------------------------------------------------------------------------------------
+// --- Bulk loads ------------------------------------------------------------------------------------------------------
 
-/// A tile of 4 rows and a number for each of 32 columns, which come together.
+/// A tile of 4 rows and one number per column, for 32 columns, which are loaded together.
 struct Tile {
-  float rows[2][4][32], numbers[2][32], behind[8];
+  float rows[2][4][32], numbers[2][32], guard[8];
   Mbarrier full[2], empty[2];
-  SHARED_LAYOUT(Tile, rows, numbers, behind, full, empty);
+  SHARED_LAYOUT(Tile, rows, numbers, guard, full, empty);
 };
 
 enum class Line {
@@ -33,7 +34,7 @@ enum class Line {
   stage_left_early,
 };
 
-/// A producer fills two stages, each with a box and a line that end at one barrier; a warp adds up what has come.
+/// A producer fills two stages, each with a box and a bulk copy that signal one mbarrier; a warp adds up the data.
 template <Line m>
 __global__ void lines(const __grid_constant__ TensorMap rows, float* numbers, float* b, int tiles) {
   Tile& s = dynamic_shared<Tile>();
@@ -80,7 +81,7 @@ void run_lines() {
   synchronize();
 }
 
-// --- Lines that are added to device memory ---------------------------------------------------------------------------
+// --- Bulk reductions -------------------------------------------------------------------------------------------------
 
 struct Parts {
   float part[2][128];
@@ -104,7 +105,7 @@ enum class Sum {
 };
 enum Number { written = 1, empty = 3 };  // of barriers, two each
 
-/// Two warps hand over their parts of a sum, tile by tile, and a third warp has them added to those in device memory.
+/// Two warps write their parts of a sum, tile by tile, and a third warp adds them to device memory by TMA.
 template <Sum m>
 __global__ void additions(float* sum, float* b, int* turn, int tiles) {
   Parts& s = dynamic_shared<Parts>();
@@ -163,7 +164,7 @@ void run_additions() {
   synchronize();
 }
 
-/// A line stored, and read again by another thread that a barrier, but no wait, brings after the store.
+/// A bulk store whose destination another thread reads after a barrier, but without a wait for the store.
 __global__ void store_read_after_a_barrier(float* b, float* c) {
   __shared__ __align__(16) float line[64];
   line[threadIdx.x] = threadIdx.x;
@@ -178,7 +179,7 @@ __global__ void store_read_after_a_barrier(float* b, float* c) {
   if (threadIdx.x == 0) cp_async_bulk_wait_group<0>();
 }
 
-/// A line goes to two places, and is written again when one of the two stores has read it.
+/// A buffer is stored to two destinations, and is overwritten when one of the two stores has read it.
 __global__ void line_stored_twice(float* b) {
   __shared__ __align__(16) float line[64];
   line[threadIdx.x] = threadIdx.x;
@@ -195,17 +196,17 @@ __global__ void line_stored_twice(float* b) {
   }
 }
 
-// --- Products of what threads have written ---------------------------------------------------------------------------
+// --- Operands that threads have written ------------------------------------------------------------------------------
 
 struct alignas(1024) Written {
-  half dS[2][64][64];  // a stage: queries, 64 keys
+  half dS[2][64][64];  // per stage: queries, 64 keys
   half K[64][64];      // keys, 64 columns
   half wide[2][16][64];
   SHARED_LAYOUT(Written, dS, K, wide);
 };
 enum class InOwn { wrong_stride, wrong_leading, stage_overwritten, without_proxy_fence, D_added_to, A_transposed_past_the_end };
 
-/// dQ = dS K twice, with two stages of dS, and beside it a product of a wide matrix that lies in two sections.
+/// dQ = dS K twice, with two stages of dS, and in addition a wgmma with a wide operand that has two sections.
 template <InOwn m>
 __global__ void own(float* b) {
   Written& s = dynamic_shared<Written>();
@@ -262,8 +263,8 @@ constexpr Case cases[] = {
     {"line_past_the_tensor", run_lines<Line::past_the_tensor>, "out of bounds, global memory"},
     {"line_into_the_next_member", run_lines<Line::into_the_next_member>, "out of bounds, shared memory"},
     {"line_swapped", run_lines<Line::swapped>, "out of bounds, shared memory"},
-    {"line_barrier_not_fenced", run_lines<Line::barrier_not_fenced>, "misuse of a barrier in shared memory"},
-    {"line_not_expected", run_lines<Line::not_expected>, "bytes of a barrier do not add up"},
+    {"line_barrier_not_fenced", run_lines<Line::barrier_not_fenced>, "misuse of an mbarrier"},
+    {"line_not_expected", run_lines<Line::not_expected>, "mbarrier transaction bytes do not add up"},
     {"line_not_waited_for", run_lines<Line::not_waited_for>, "read before the copy is complete"},
     {"line_stage_left_early", run_lines<Line::stage_left_early>, "overwritten while it may be read", "", "read before the copy is complete"},
     {"sum_not_cleared", run_additions<Sum::not_cleared>, "read of uninitialised global memory"},
@@ -288,12 +289,12 @@ constexpr Case cases[] = {
      }, "bulk store not waited for"},
     {"line_stored_twice",
  planted<line_stored_twice, 64, 0, 128>, "overwritten while it may be read"},
-    {"own_wrong_stride", run_own<InOwn::wrong_stride>, "descriptor that does not fit the memory"},
-    {"own_wrong_leading", run_own<InOwn::wrong_leading>, "descriptor that does not fit the memory"},
+    {"own_wrong_stride", run_own<InOwn::wrong_stride>, "matrix descriptor does not match shared memory"},
+    {"own_wrong_leading", run_own<InOwn::wrong_leading>, "matrix descriptor does not match shared memory"},
     {"own_stage_overwritten", run_own<InOwn::stage_overwritten>, "overwritten while it may be read"},
     {"own_without_proxy_fence", run_own<InOwn::without_proxy_fence>, "missing proxy fence"},
-    {"own_D_added_to", run_own<InOwn::D_added_to>, "fragment used before it was set"},
-    {"own_A_transposed_past_the_end", run_own<InOwn::A_transposed_past_the_end>, "descriptor that does not fit the memory", "", "out of bounds, shared memory"},
+    {"own_D_added_to", run_own<InOwn::D_added_to>, "use of an uninitialised fragment"},
+    {"own_A_transposed_past_the_end", run_own<InOwn::A_transposed_past_the_end>, "matrix descriptor does not match shared memory", "", "out of bounds, shared memory"},
 };
 
 }  // namespace

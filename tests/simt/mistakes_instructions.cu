@@ -1,5 +1,5 @@
-// Kernels with one mistake each in the use of ldmatrix, stmatrix, mma and groups of cp.async: races through them, rows
-// that are not where they should be, lanes that do not take part, registers that were never set.
+// Kernels with one mistake each in the use of ldmatrix, stmatrix, mma and groups of cp.async: races, invalid row
+// addresses, missing lanes, uninitialised registers.
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
 
@@ -47,7 +47,7 @@ __global__ void ldmatrix_without_barrier(float* b) {
   b[threadIdx.x] = first<half>(K[0]);
 }
 
-// Two pairs of warps, a barrier for each.
+// Two pairs of warps, one named barrier per pair.
 
 __global__ void named_barrier_of_another_pair(float* b) {
   __shared__ float s[128];
@@ -171,7 +171,7 @@ __global__ void stage_of_the_next_copy(const half* a, float* b) {
   b[t] = sum;
 }
 
-/// Two stages, and one barrier too few: a fast warp starts to copy over what a slow one still loads.
+/// Two stages with one missing barrier: a fast warp starts to copy over rows that a slow warp still loads.
 __global__ void copy_over_rows_still_loaded(const half* a, float* b) {
   __shared__ __align__(16) half K[2][64][8];
   const int t = threadIdx.x;
@@ -399,7 +399,7 @@ __global__ void D_never_filled(float* b) {
   b[threadIdx.x] = D[0];
 }
 
-/// What was never set, times 0, is no 0: it may have been an infinity.
+/// An uninitialised value times 0 is not 0: it may have been an infinity.
 __global__ void D_scaled_but_never_filled(float* b, float rescale) {
   Fragment<half, 4> A;
   Fragment<float, 4> D;
@@ -410,7 +410,7 @@ __global__ void D_scaled_but_never_filled(float* b, float rescale) {
   b[threadIdx.x] = D[0];
 }
 
-/// In the second round D holds nothing of the first one's.
+/// In the second round D holds nothing of the first round.
 __global__ void D_declared_in_the_loop(float* b) {
   Fragment<half, 4> A;
   fill_ones(A);
@@ -464,7 +464,7 @@ constexpr Case cases[] = {
     {"ldmatrix_of_pending_copy", with_tiles<ldmatrix_of_pending_copy>, "access to bytes of a pending cp.async", "K["},
     {"wait_for_too_few_groups", with_tiles<wait_for_too_few_groups>, "access to bytes of a pending cp.async", "K"},
     {"stage_of_the_next_copy", planted<stage_of_the_next_copy, 32, 256, 32, sizeof(Stages)>,
-     "another place is read than the one that was waited for", "K["},
+     "read of another stage than the one waited for", "K["},
     {"group_never_committed", with_tiles<group_never_committed>, "access to bytes of a pending cp.async", "K["},
     {"copy_over_rows_still_loaded", with_tiles<copy_over_rows_still_loaded, 64>, "race: write after read", "K"},
     {"named_barrier_of_another_pair", planted<named_barrier_of_another_pair, 128>, "race: read after write", "s"},
@@ -484,21 +484,21 @@ constexpr Case cases[] = {
     {"ldmatrix_in_a_branch", with_tiles<ldmatrix_in_a_branch>, "divergent warp function"},
     {"ldmatrix_in_two_branches", with_tiles<ldmatrix_in_two_branches>, "divergent warp function"},
     {"ldmatrix_of_two_kinds", with_tiles<ldmatrix_of_two_kinds>, "divergent warp function"},
-    {"ldmatrix_after_exit", [] { with_tiles<ldmatrix_after_exit>(24); }, "a lane that does not take part"},
-    {"stmatrix_after_exit", [] { with_tiles<stmatrix_after_exit>(24); }, "a lane that does not take part"},
-    {"mma_after_exit", [] { with_tiles<mma_after_exit>(24); }, "a lane that does not take part"},
+    {"ldmatrix_after_exit", [] { with_tiles<ldmatrix_after_exit>(24); }, "inactive lane in a warp function"},
+    {"stmatrix_after_exit", [] { with_tiles<stmatrix_after_exit>(24); }, "inactive lane in a warp function"},
+    {"mma_after_exit", [] { with_tiles<mma_after_exit>(24); }, "inactive lane in a warp function"},
     {"mma_against_shuffle", with_tiles<mma_against_shuffle>, "divergent warp function"},
-    {"A_never_loaded", with_tiles<A_never_loaded>, "fragment used before it was set"},
-    {"A_partly_computed", with_tiles<A_partly_computed>, "fragment used before it was set"},
-    {"B_never_loaded", with_tiles<B_never_loaded>, "fragment used before it was set"},
-    {"B_of_some_lanes", with_tiles<B_of_some_lanes>, "fragment used before it was set"},
-    {"D_never_filled", with_tiles<D_never_filled>, "fragment used before it was set"},
+    {"A_never_loaded", with_tiles<A_never_loaded>, "use of an uninitialised fragment"},
+    {"A_partly_computed", with_tiles<A_partly_computed>, "use of an uninitialised fragment"},
+    {"B_never_loaded", with_tiles<B_never_loaded>, "use of an uninitialised fragment"},
+    {"B_of_some_lanes", with_tiles<B_of_some_lanes>, "use of an uninitialised fragment"},
+    {"D_never_filled", with_tiles<D_never_filled>, "use of an uninitialised fragment"},
     {"D_scaled_but_never_filled", [] { with_tiles<D_scaled_but_never_filled>(0.f); },
-     "fragment used before it was set"},
-    {"D_declared_in_the_loop", with_tiles<D_declared_in_the_loop>, "fragment used before it was set"},
-    {"P_of_scores_never_set", with_tiles<P_of_scores_never_set>, "fragment used before it was set"},
-    {"tf32_never_loaded", with_tiles<tf32_never_loaded>, "fragment used before it was set"},
-    {"stmatrix_of_nothing", with_tiles<stmatrix_of_nothing>, "fragment used before it was set"},
+     "use of an uninitialised fragment"},
+    {"D_declared_in_the_loop", with_tiles<D_declared_in_the_loop>, "use of an uninitialised fragment"},
+    {"P_of_scores_never_set", with_tiles<P_of_scores_never_set>, "use of an uninitialised fragment"},
+    {"tf32_never_loaded", with_tiles<tf32_never_loaded>, "use of an uninitialised fragment"},
+    {"stmatrix_of_nothing", with_tiles<stmatrix_of_nothing>, "use of an uninitialised fragment"},
 };
 
 }  // namespace

@@ -166,7 +166,7 @@ __global__ void wmma_into_next_member(float* b) {
   wmma::store_matrix_sync(b, c, 16, wmma::mem_row_major);
 }
 
-/// The compiler tells of no store of what these return: they are not inlined.
+/// The compiler does not instrument the stores of the structs that these functions return: they are not inlined.
 struct Pair {
   float low, high;
 };
@@ -312,7 +312,7 @@ constexpr Case cases[] = {
     {"member_into_next", planted<member_into_next, 32, 64, 32, sizeof(Smem)>, "out of bounds, shared memory"},
     {"wmma_into_next_member", planted<wmma_into_next_member, 32, 0, 256, sizeof(Smem)>, "out of bounds, shared memory",
      "K[8][0]"},
-    {"unseen_store", planted<unseen_store, 64, 64>, "a store that the simulator does not see", "s"},
+    {"unseen_store", planted<unseen_store, 64, 64>, "store not observed by the simulator", "s"},
     {"unseen_row",
      [] {
        auto a = floats("a", 64);
@@ -320,7 +320,7 @@ constexpr Case cases[] = {
        auto b = output("b", 64);
        launch(unseen_row, dim3(1), dim3(64), 0, a.data(), rows.data(), b.data());
      },
-     "a store that the simulator does not see", "rows"},
+     "store not observed by the simulator", "rows"},
     {"unseen_output",
      [] {
        auto a = floats("a", 64);
@@ -329,7 +329,7 @@ constexpr Case cases[] = {
        std::vector<Pair> host(64);
        b.download(std::span<Pair>(host));
      },
-     "a store that the simulator does not see", "b"},
+     "store not observed by the simulator", "b"},
     {"uninitialised", planted<uninitialised, 64, 64>, "read of uninitialised shared memory", "s"},
     {"uninitialised_sum", planted<uninitialised_sum, 64, 64>, "read of uninitialised shared memory", "s"},
     {"uninitialised_tail", [] { planted<uninitialised_tail, 32, 256, 256, sizeof(Smem)>(200); },

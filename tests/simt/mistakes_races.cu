@@ -119,7 +119,7 @@ __global__ void own_read_before_the_other(const float* a, float* b) {
   const int lane = threadIdx.x;
   tile[lane] = a[lane];
   __syncwarp();
-  float sum = tile[lane];  // no other lane writes this: not the place
+  float sum = tile[lane];  // no other lane writes this: not the conflicting read
   sum += tile[lane ^ 1];   // other: own_read_before_the_other
   tile[lane] = sum;        // bug: own_read_before_the_other
   __syncwarp();
@@ -132,7 +132,7 @@ __global__ void own_read_after_the_other(const float* a, float* b) {
   tile[lane] = a[lane];
   __syncwarp();
   float sum = tile[lane ^ 1];  // other: own_read_after_the_other
-  sum += tile[lane];           // no other lane writes this: not the place
+  sum += tile[lane];           // no other lane writes this: not the conflicting read
   tile[lane] = sum;            // bug: own_read_after_the_other
   __syncwarp();
   b[lane] = tile[lane];

@@ -1,5 +1,5 @@
-// Kernels in which threads do not come together as they should: divergent barriers, deadlocks, warp functions without
-// all their lanes, fragments that were never set, failed assertions.
+// Kernels whose threads do not synchronise as they should: divergent barriers, deadlocks, warp functions without all
+// their lanes, uninitialised fragments, failed assertions.
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
 
@@ -144,7 +144,7 @@ __global__ void failed_assertion(const float* a, float* b) {
   b[threadIdx.x] = 1;
 }
 
-/// The second block waits for a turn that the first one does not pass on.
+/// The second block waits for a semaphore value that the first block never writes.
 __global__ void turn_never_passed(int* turns, float* b) {
   if (threadIdx.x == 0) {
     while (*static_cast<volatile int*>(turns) != int(blockIdx.x)) {  // bug: turn_never_passed
@@ -163,14 +163,14 @@ constexpr Case cases[] = {
     {"masks_that_overlap", planted<masks_that_overlap>, "deadlock"},
     {"different_functions", planted<different_functions>, "divergent warp function"},
     {"caller_not_in_mask", planted<caller_not_in_mask>, "divergent warp function"},
-    {"shuffle_from_outside", planted<shuffle_from_outside>, "a lane that does not take part"},
-    {"shuffle_after_exit", [] { planted<shuffle_after_exit>(20); }, "a lane that does not take part"},
-    {"mma_without_all_lanes", planted<mma_without_all_lanes>, "a lane that does not take part"},
+    {"shuffle_from_outside", planted<shuffle_from_outside>, "inactive lane in a warp function"},
+    {"shuffle_after_exit", [] { planted<shuffle_after_exit>(20); }, "inactive lane in a warp function"},
+    {"mma_without_all_lanes", planted<mma_without_all_lanes>, "inactive lane in a warp function"},
     {"matrix_load_in_a_branch", planted<matrix_load_in_a_branch>, "divergent warp function"},
     {"matrix_pointer_by_lane", planted<matrix_pointer_by_lane>, "divergent warp function"},
-    {"accumulator_not_cleared", planted<accumulator_not_cleared, 32, 1024, 256>, "fragment used before it was set"},
-    {"operand_not_loaded", planted<operand_not_loaded, 32, 1024, 256>, "fragment used before it was set"},
-    {"stored_without_a_product", planted<stored_without_a_product, 32, 0, 256>, "fragment used before it was set"},
+    {"accumulator_not_cleared", planted<accumulator_not_cleared, 32, 1024, 256>, "use of an uninitialised fragment"},
+    {"operand_not_loaded", planted<operand_not_loaded, 32, 1024, 256>, "use of an uninitialised fragment"},
+    {"stored_without_a_product", planted<stored_without_a_product, 32, 0, 256>, "use of an uninitialised fragment"},
     {"failed_assertion", planted<failed_assertion>, "assertion"},
 #if !defined(ZOO_FOR_GPU)  // there it would wait for ever
     {"turn_never_passed",

@@ -1,4 +1,4 @@
-// What the simulator's library does with memory, in small: it returns what it has allocated.
+// A small model of the simulator's library: it returns memory that it has allocated.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Kernels with one planted mistake each: every one is reported, as what it is, at its line, and nothing else is.
+// Kernels with one planted mistake each: each is reported with its kind and its line, and nothing else is reported.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@ inline void require_instrumentation() {
   if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
 }
 
-/// Runs one case and compares its reports with what its source says. `alone`: no mistake is told twice.
+/// Runs one case and compares its reports with the comments in its source. `alone`: each mistake is reported exactly
+/// once.
 inline void check_planted(const Case& c, const MarkedLines& lines, const std::string& file, bool alone) {
   INFO(c.name);
   simt::clear_launches();

@@ -1,4 +1,5 @@
-// Right kernels: what a detector could mistake for a mistake. No report on any, and the right answer from all.
+// Correct kernels with code that a detector could mistake for an error. None has a report, and all give the correct
+// result.
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
 
@@ -20,7 +21,7 @@ __global__ void ragged_copy(const float* a, float* b, int n) {
   }
 }
 
-/// Not inlined: its result goes from the call straight to memory.
+/// Not inlined: the call returns its result directly to memory.
 __attribute__((noinline)) __device__ half one_more(float x) {
   return __float2half(x + 1);
 }
@@ -31,7 +32,7 @@ __global__ void results_of_calls(const float* a, half* b, int n) {
 __global__ void early_exit(const float* a, float* b, int n) {
   __shared__ float tile[64];
   const int t = threadIdx.x;
-  if (t >= n) return;  // before the barrier: it counts those still there
+  if (t >= n) return;  // before the barrier: it counts the remaining threads
   tile[t] = a[t];
   __syncthreads();
   b[t] = tile[n - 1 - t];
@@ -99,7 +100,7 @@ __global__ void halves_of_neighbours(const float* a, float* b) {
 __global__ void private_slots(const float* a, float* b) {
   __shared__ float s[64];
   const int t = threadIdx.x;
-  s[t] = a[t];  // each thread only its own: no barrier needed
+  s[t] = a[t];  // each thread accesses only its own element: no barrier needed
   s[t] *= 2;
   b[t] = s[t] + 1;
 }
@@ -365,7 +366,7 @@ __global__ void product(const Memory* A, const Memory* B, Accumulator* C, int le
   wmma::store_matrix_sync(C, c, lead_c, layout_c);
 }
 
-/// C = A B + 1 with small whole numbers, exact in every format.
+/// C = A B + 1 with small integers, exact in every format.
 template <int m, int n, int k, class T, class Memory, class Accumulator, bool a_rows, bool b_rows, bool c_rows>
 void run_product() {
   const auto value_a = [](int i, int j) { return float((3 * i + j) % 5 - 2); };
@@ -405,7 +406,7 @@ struct Tiles {
   SHARED_LAYOUT(Tiles, (A, 16), (B, 16), (C, 16));
 };
 
-/// Loads, accumulates in shared memory in place, stores: each lane meets its own elements again.
+/// Loads, accumulates in shared memory in place, stores: each lane accesses its own elements again.
 __global__ void accumulator_in_place(const float* a, float* b) {
   Tiles& s = workbook::cuda::dynamic_shared<Tiles>();
   for (int i = threadIdx.x; i < 256; i += 32) {
@@ -428,7 +429,8 @@ __global__ void accumulator_in_place(const float* a, float* b) {
   for (int i = threadIdx.x; i < 256; i += 32) b[i] = s.C[i / 16][i % 16];
 }
 
-/// The layout of an accumulator, learned by loading a matrix of row numbers; then each row is scaled by its own factor.
+/// The layout of an accumulator, determined by loading a matrix of row numbers; then each row is scaled by its own
+/// factor.
 __global__ void learned_layout(const float* a, float* b) {
   __shared__ __align__(32) float numbers[256];
   const int lane = threadIdx.x;
@@ -442,7 +444,7 @@ __global__ void learned_layout(const float* a, float* b) {
   wmma::store_matrix_sync(b, c, 16, wmma::mem_row_major);
 }
 
-/// An accumulator turned into halves element by element, never filled or loaded as a whole.
+/// An accumulator converted to halves element by element, never filled or loaded as a whole.
 __global__ void converted_fragment(const float* a, half* b) {
   wmma::fragment<wmma::accumulator, 16, 16, 16, float> c;
   wmma::fragment<wmma::accumulator, 16, 16, 16, half> h;
@@ -492,7 +494,7 @@ __global__ void halves_over_floats(const float* a, float* b) {
 __global__ void cleared_padding(float* b) {
   float* s = workbook::cuda::dynamic_shared_array<float>();
   for (int i = threadIdx.x; i < 16 * 20; i += 32)
-    s[i] = 0;  // rows of 16 and their padding: no names, nothing forbidden
+    s[i] = 0;  // rows of 16 and their padding: unnamed, so access is allowed
   __syncwarp();
   b[threadIdx.x] = s[threadIdx.x % 16 * 20];
 }

@@ -1,4 +1,4 @@
-// The zoo's sources, for tests that compare a report's line with the comment on it.
+// The sources of the test kernels, for tests that compare a report's line with the comment on it.
 #pragma once
 
 #include <fstream>
@@ -8,7 +8,7 @@
 
 namespace zoo {
 
-/// The lines of one file that carry `bug: NAME` and `other: NAME`, by name.
+/// The lines of one file with comments `bug: NAME` and `other: NAME`, by name.
 struct MarkedLines {
   std::map<std::string, std::set<int>> bug, other;
 };

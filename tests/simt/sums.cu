@@ -1,6 +1,6 @@
-// Sums of products of e4m3 by one wgmma, on the GPU and as the simulator adds them, bit for bit. For nvcc, with
-// common/simt/product.cpp, and no part of the tests: tests/simt/compare_with_gpu --conversions. The exit code says
-// whether all are equal.
+// Sums of e4m3 terms by one wgmma, on the GPU and by the simulator, bit for bit. For nvcc, with
+// common/simt/tensor_math.cpp; not a part of the tests: tests/simt/compare_with_gpu --conversions. The exit code says
+// whether all results are equal.
 #include <cuda_fp8.h>
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "common/cuda/ptx_wgmma.hpp"
 #include "tests/simt/e4m3_sums.hpp"
 
-// As in product.hpp, which has the simulator's float4 and its like, as CUDA has.
+// As in tensor_math.hpp, which uses the simulator's float4 and similar types, which CUDA defines as well.
 namespace simt {
 void multiply_e4m3(int m, int n, const float* a, const float* b, float* c);
 }
@@ -22,12 +22,12 @@ using workbook::cuda::Fragment, workbook::cuda::Swizzle, workbook::cuda::wgmma_m
 using E4m3 = __nv_fp8_e4m3;
 constexpr int m = 64, n = 8, k = 32;
 
-/// C (64, 8) += A (64, 32) Bᵀ, B (8, 32), one product a block.
+/// C (64, 8) += A (64, 32) Bᵀ, B (8, 32), one wgmma per block.
 __global__ void add_products(const E4m3* A, const E4m3* B, float* C) {
   __shared__ alignas(1024) E4m3 operand_a[m][k];
   __shared__ alignas(1024) E4m3 operand_b[n][k];
   A += blockIdx.x * m * k, B += blockIdx.x * n * k, C += blockIdx.x * m * n;
-  // Rows of 32 bytes, swizzled as such: bit 4 of an address by bit 7.
+  // Rows of 32 bytes with the 32-byte swizzle: bit 4 of an address by bit 7.
   for (int i = threadIdx.x; i < m * k; i += blockDim.x) operand_a[i / k][(i % k) ^ (i / k / 4 % 2 * 16)] = A[i];
   for (int i = threadIdx.x; i < n * k; i += blockDim.x) operand_b[i / k][(i % k) ^ (i / k / 4 % 2 * 16)] = B[i];
   workbook::cuda::fence_proxy_async();

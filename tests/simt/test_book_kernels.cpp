@@ -1,5 +1,5 @@
-// Chapter 1's and chapter 3's kernels on the simulator: right against the oracle, without a report, and with exactly
-// the traffic that their formulas say.
+// Chapter 1's and chapter 3's kernels on the simulator: correct against the oracle, without a report, and with exactly
+// the traffic that their formulas predict.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
@@ -12,7 +12,7 @@ using namespace workbook;
 
 namespace {
 
-/// 32-byte sectors of `rows` rows of d fp16 numbers, in tiles that are each read by themselves.
+/// 32-byte sectors of `rows` rows of d fp16 numbers, in tiles that are read separately.
 double sectors(std::int64_t rows, std::int64_t d) {
   return double(rows * d * 2) / 32;
 }
@@ -50,7 +50,7 @@ TEST_CASE("chapter 3 reads Q once, K and V once for each query tile, and writes 
   CHECK(counters.at("V.load_sectors") == q_tiles * BH * sectors(Nk, d));
   CHECK(counters.at("O.store_sectors") == BH * sectors(Nq, d));
   CHECK(counters.at("lse.store_sectors") == double(BH * Nq * 4) / 32);
-  // Three barriers for each pair of tiles, one more for each query tile.
+  // Three barriers per pair of tiles, and one more per Q tile.
   CHECK(counters.at("block_barriers") == BH * q_tiles * (3 * kv_tiles + 1));
 }
 

@@ -1,5 +1,5 @@
-// Counters against figures that come from elsewhere: Nsight Compute on an H200 where it says "GPU", derived by hand
-// otherwise. And: they depend neither on the number of threads nor on the order of lanes and warps.
+// Counters against independent figures: from Nsight Compute on an H200 where marked "GPU", otherwise derived by hand.
+// The counters depend neither on the number of threads nor on the order of lanes and warps.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
@@ -46,7 +46,7 @@ TEST_CASE("global requests and sectors") {
   check_global("copy by memcpy", 32, 512, 32, 512);
   check_global("zeros by memset", 0, 0, 32, 512);
   check_global("sum float4", 32, 512, 32, 128);
-  // 4096 floats, or what of 16384 a stride reaches: a warp's 32 floats lie in 4, 8, 32 and 32 sectors.
+  // 4096 floats, or the part of 16384 that a stride reaches: a warp's 32 floats are in 4, 8, 32 and 32 sectors.
   check_global("stride 1", 128, 512, 128, 512);
   check_global("stride 2", 128, 1024, 128, 512);
   check_global("stride 8", 64, 2048, 64, 256);
@@ -63,7 +63,7 @@ TEST_CASE("bank conflicts of a transpose") {
   NEEDS_INSTRUMENTATION;
   const simt::SharedCounters conflicts = run("transpose 32").counters.shared,
                              none = run("transpose 33").counters.shared;
-  CHECK(conflicts.load_wavefronts == 16384);  // GPU: a column of 32 words lies in one bank
+  CHECK(conflicts.load_wavefronts == 16384);  // GPU: a column of 32 words is in one bank
   CHECK(none.load_wavefronts == 512);         // GPU
   CHECK(conflicts.load_ideal == 512);
   CHECK(conflicts.load_instructions == 512);
@@ -83,12 +83,12 @@ TEST_CASE("attention's shared memory and tensor instructions") {
   // 4 for each of 4096 accumulator stores and of 1152 16-byte stores, 1 for each of 13408 others.
   CHECK(c.shared.store_wavefronts == 34400);  // GPU
   CHECK(c.block_barriers == 8 * 2 * 4);       // blocks, two for each of four K/V tiles
-  CHECK(c.shuffles == 8 * 4 * 4 * 16 * 10);   // blocks, warps, tiles, rows, ten a row
+  CHECK(c.shuffles == 8 * 4 * 4 * 16 * 10);   // blocks, warps, tiles, rows, ten per row
 }
 
 TEST_CASE("cp.async, zero fill and all") {
   NEEDS_INSTRUMENTATION;
-  // Two warps, four tiles of 256 floats; nothing among the ordinary loads.
+  // Two warps, four tiles of 256 floats; no ordinary loads.
   const simt::Counters stages = run("async two stages").counters;
   CHECK(stages.async_instructions == 8);
   CHECK(stages.global.async_requests == 8);
@@ -96,7 +96,7 @@ TEST_CASE("cp.async, zero fill and all") {
   CHECK(stages.global.async_bytes == 4096);
   CHECK(stages.global.load_requests == 0);
   CHECK(stages.shared.store_instructions == 0);
-  // 50 floats of 128: 13 lanes read, one of them half; the other lanes fill with zeros.
+  // 50 floats of 128: 13 lanes read, one of them half of its bytes; the other lanes fill with zeros.
   const simt::Counters filled = run("async zero fill").counters;
   CHECK(filled.async_instructions == 1);
   CHECK(filled.global.async_requests == 1);
@@ -119,7 +119,7 @@ TEST_CASE("ldmatrix and stmatrix: one instruction each, a wavefront for each 8x8
       const simt::SharedCounters stores = run(("stmatrix" + suffix).c_str()).counters.shared;
       CHECK(stores.matrix_loads == 1);
       CHECK(stores.load_instructions == 2 * n);
-      CHECK(stores.store_instructions == 2 * n);  // the tile; GPU: STSM is none
+      CHECK(stores.store_instructions == 2 * n);  // the tile; GPU: STSM does not count
       CHECK(stores.matrix_stores == 1);
       CHECK(stores.store_wavefronts == 2 * n + n);
       CHECK(stores.store_ideal == 2 * n + n);
@@ -129,7 +129,7 @@ TEST_CASE("ldmatrix and stmatrix: one instruction each, a wavefront for each 8x8
 
 TEST_CASE("bank conflicts among the rows of a matrix") {
   NEEDS_INSTRUMENTATION;
-  // Eight rows, of four banks each: those that begin 128 bytes apart share theirs.
+  // Eight rows of four banks each: rows that start 128 bytes apart share their banks.
   for (const auto& [bytes, each] : {std::pair(16, 1), {32, 2}, {48, 1}, {64, 4}, {128, 8}, {144, 1}}) {
     INFO(bytes << " bytes apart");
     const simt::SharedCounters c =
@@ -145,8 +145,8 @@ TEST_CASE("bank conflicts among the rows of a matrix") {
 
 TEST_CASE("a product of tiles by mma: instructions, and wavefronts by how the rows lie") {
   NEEDS_INSTRUMENTATION;
-  // Two blocks of four warps; K = 256 is 16 steps, in each of which a warp loads A once and B four times, all by x4,
-  // and multiplies eight times.
+  // Two blocks of four warps; K = 256 is 16 steps. In each step a warp loads A once and B four times, all by x4, and
+  // executes eight mma.
   constexpr std::uint64_t warps = 2 * 4, steps = 16, loads = warps * steps * 5, products = warps * steps * 8;
   const auto check = [&](const char* name, std::uint64_t wavefronts_of_a_matrix) {
     INFO(name);
@@ -158,7 +158,7 @@ TEST_CASE("a product of tiles by mma: instructions, and wavefronts by how the ro
     CHECK(c.shared.load_wavefronts == 4 * loads * wavefronts_of_a_matrix);
     CHECK(c.tensor_instructions == products);
     CHECK(c.multiply_calls == products);
-    // Of A and B 64x64 elements at a time, 16 bytes a lane: four tiles, each by 16 instructions of 16 sectors.
+    // 64x64 elements of A and of B at a time, 16 bytes per lane: four tiles, each by 16 instructions of 16 sectors.
     CHECK(c.async_instructions == 2 * 2 * 4 * 16);
     CHECK(c.global.async_sectors == 2 * 2 * 4 * 16 * 16);
     CHECK(c.global.async_bytes == 2 * 2 * 4 * 64 * 64 * 2);
@@ -202,7 +202,7 @@ TEST_CASE("what a warp's functions count") {
   CHECK(run("tree reduction").counters.block_barriers == 7 + 1);
   const simt::Counters histogram = run("histogram in global memory").counters;
   CHECK(histogram.global.atomic_requests == 8);
-  CHECK(histogram.global.atomic_sectors == 32);  // GPU: each of the eight bins, in one sector, four times a warp
+  CHECK(histogram.global.atomic_sectors == 32);  // GPU: each of the eight bins, in one sector, four times per warp
   CHECK(run("histogram in shared memory").counters.shared.atomic_instructions == 2);
 }
 
@@ -210,7 +210,7 @@ TEST_CASE("wavefronts and sectors by the pattern of addresses") {
   NEEDS_INSTRUMENTATION;
   struct Pattern {
     const char* name;
-    int (*element)(int lane);  ///< negative: the lane does not take part
+    int (*element)(int lane);  ///< negative: the lane is inactive
     std::uint64_t reads_8, reads_16, writes_8, writes_16, additions;
   };
   // All figures are an H200's: wavefronts of LDS.64, LDS.128, STS.64 and STS.128, and sectors of RED on 4 bytes.
@@ -218,8 +218,8 @@ TEST_CASE("wavefronts and sectors by the pattern of addresses") {
       {"all the same", [](int) { return 0; }, 1, 2, 2, 4, 32},
       {"each its own", [](int i) { return i; }, 2, 4, 2, 4, 4},
       {"pairs", [](int i) { return i / 2; }, 1, 2, 2, 4, 4},
-      {"fours", [](int i) { return i / 4; }, 1, 2, 2, 4, 4},
-      {"eights", [](int i) { return i / 8; }, 1, 2, 2, 4, 8},
+      {"groups of 4", [](int i) { return i / 4; }, 1, 2, 2, 4, 4},
+      {"groups of 8", [](int i) { return i / 8; }, 1, 2, 2, 4, 8},
       {"halves", [](int i) { return i / 16; }, 1, 2, 2, 4, 16},
       {"two in turn", [](int i) { return i % 2; }, 1, 2, 2, 4, 16},
       {"four in turn", [](int i) { return i % 4; }, 2, 4, 2, 4, 8},
@@ -233,7 +233,7 @@ TEST_CASE("wavefronts and sectors by the pattern of addresses") {
       {"pairs eight apart", [](int i) { return i / 2 * 8; }, 8, 16, 8, 16, 32},
       {"two apart", [](int i) { return 2 * i; }, 4, 8, 4, 8, 8},
       {"pairs 17 apart", [](int i) { return i / 2 * 17; }, 1, 2, 2, 4, 32},
-      {"fours eight apart", [](int i) { return i / 4 * 8; }, 4, 8, 4, 8, 32},
+      {"groups of 4, eight apart", [](int i) { return i / 4 * 8; }, 4, 8, 4, 8, 32},
       {"lanes 0 to 15", [](int i) { return i < 16 ? i : -1; }, 1, 2, 1, 2, 2},
       {"lane 0", [](int i) { return i == 0 ? 0 : -1; }, 1, 1, 1, 1, 1},
       {"every other lane", [](int i) { return i % 2 == 0 ? i : -1; }, 2, 4, 2, 4, 4},
@@ -278,7 +278,7 @@ TEST_CASE("traffic by tensor and by tile") {
 
   const simt::Launch causal = run("attention 256 causal");
   const simt::TensorTraffic& K = *causal.tensor("K");
-  // Tile j of a head is read by the Q tiles at or below it.
+  // Tile j of a head is read by Q tile j and all later ones.
   CHECK(K.tile_bytes ==
         std::vector<std::uint64_t>{4 * kTile, 3 * kTile, 2 * kTile, kTile, 4 * kTile, 3 * kTile, 2 * kTile, kTile});
   REQUIRE(K.tiles_of_block.size() == 8);

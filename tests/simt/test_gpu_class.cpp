@@ -1,4 +1,4 @@
-// The GPUs whose limits the simulator can take on.
+// The GPUs whose limits the simulator can adopt.
 #include "common/simt/gpu_class.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -13,7 +13,7 @@ TEST_CASE("a class has the limits of the Programming Guide's table") {
   CHECK(gpu_class("h100").shared_block == 232448);
   CHECK(gpu_class("rtx5090").compute == 120);
   CHECK_THROWS_WITH(gpu_class("k80"),
-                    "GPU \"k80\": there is no such class; allowed are t4, rtx3060, rtx4090, a100, h100, b200, rtx5090");
+                    "unknown GPU \"k80\"; allowed are t4, rtx3060, rtx4090, a100, h100, b200, rtx5090");
 }
 
 TEST_CASE("how many blocks a multiprocessor keeps, and which limit says so") {
@@ -28,10 +28,10 @@ TEST_CASE("how many blocks a multiprocessor keeps, and which limit says so") {
   check("h100", 128, 75 * 1024, 3, "shared memory");  // 3 · (75 + 1) KiB of 228
   check("h100", 128, 76 * 1024, 2, "shared memory");
   check("rtx4090", 128, 49 * 1024, 2, "shared memory");  // 2 · (49 + 1) KiB of 100
-  check("t4", 128, 32 * 1024, 2, "shared memory");       // nothing is taken by the system
+  check("t4", 128, 32 * 1024, 2, "shared memory");       // the system reserves nothing
   check("t4", 1024, 0, 1, "threads");
   check("rtx3060", 100, 0, 12, "threads");                                          // 100 threads are four warps
-  const Occupancy given = occupancy(gpu_class("h100"), 384, 75 * 1024, 384 * 168);  // as setmaxnreg leaves them
+  const Occupancy given = occupancy(gpu_class("h100"), 384, 75 * 1024, 384 * 168);  // as set by setmaxnreg
   CHECK(given.blocks == 1);
   CHECK(given.limit == std::string("registers"));
 }

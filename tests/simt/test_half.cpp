@@ -1,4 +1,4 @@
-// half and bfloat16 against arithmetic of the compiler or in double: every code, millions of floats.
+// half and bfloat16 against the compiler's arithmetic or arithmetic in double: every code, millions of floats.
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 enum class Rounding { nearest, to_zero, down, up };
 
-/// The code that a float becomes: by search among the finite codes without a sign, for the two that it lies between.
+/// The code to which a float is rounded: a search among the finite non-negative codes for the two that enclose it.
 template <class Widen>
 std::uint16_t rounded(float value, Rounding rounding, Widen widen, std::uint16_t infinity) {
   if (std::isnan(value)) return 0x7fff;
@@ -38,7 +38,7 @@ std::uint16_t rounded(float value, Rounding rounding, Widen widen, std::uint16_t
   return static_cast<std::uint16_t>(sign | (takes_low ? low : high));
 }
 
-/// Floats that bite: random bits, all numbers near each code and each midpoint.
+/// Difficult floats: random bits, and all numbers near each code and each midpoint.
 template <class Check>
 void for_floats(Check check) {
   std::mt19937 random(7);
@@ -91,7 +91,8 @@ TEST_CASE("floats round toward zero, down and up to half and bfloat16") {
 }
 
 TEST_CASE("the simulator and the oracle's side convert alike: all codes, all halfway points, random floats") {
-  // Two sets of functions, because the simulator knows nothing of attention. Only the code of a NaN is each one's own.
+  // There are two sets of functions because the simulator is independent of the attention code. Only the code of a NaN
+  // may differ.
   const auto agree = [](float f) {
     if (std::isnan(f)) return;
     if (simt::float_to_half(f) != workbook::float_to_half(f)) FAIL("half of " << f);
@@ -103,7 +104,8 @@ TEST_CASE("the simulator and the oracle's side convert alike: all codes, all hal
     if (!same(simt::half_to_float(code), workbook::half_to_float(code))) FAIL("half " << code);
     if (!same(simt::bfloat16_to_float(code), workbook::bfloat16_to_float(code))) FAIL("bfloat16 " << code);
     for (const float f : {workbook::half_to_float(code), workbook::bfloat16_to_float(code)}) {
-      // Halfway to the next code lies half a step on: in the bits of a float, 2^12 for half and 2^15 for bfloat16.
+      // The midpoint to the next code is half a step further: in the bits of a float, 2^12 for half and 2^15 for
+      // bfloat16.
       const std::uint32_t bits = std::bit_cast<std::uint32_t>(f);
       for (const std::uint32_t step : {0u, 1u << 12, 1u << 15}) {
         for (const std::uint32_t near : {bits + step - 1, bits + step, bits + step + 1})
@@ -152,7 +154,7 @@ TEST_CASE("fused multiply-add has one rounding") {
   for (int i = 0; i < 500'000; ++i) {
     const __half a = __half::simt_code(static_cast<std::uint16_t>(random()));
     const __half b = __half::simt_code(static_cast<std::uint16_t>(random()));
-    // Often nearly the opposite of the product, where two roundings would show.
+    // Often close to the negative of a·b, where a second rounding would be visible.
     __half c = __half::simt_code(static_cast<std::uint16_t>(random()));
     if (i % 2 == 0) {
       c = __hneg(a * b);
@@ -165,7 +167,7 @@ TEST_CASE("fused multiply-add has one rounding") {
       if (!__hisnan(got)) FAIL("not a NaN");
       continue;
     }
-    // Nearest by comparison with the neighbours.
+    // Nearest, by comparison with the adjacent codes.
     if (std::isinf(static_cast<float>(exact)) || __hisinf(got)) continue;
     const long double error = std::fabs(exact - got.simt_widen());
     for (const int step : {-1, 1}) {

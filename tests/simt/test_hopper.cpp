@@ -1,6 +1,6 @@
-// Hopper's instructions on the simulator: right kernels are right and silent in every order, planted mistakes are named
-// at their lines, and an attention kernel that uses all of it is right against the oracle, with the counters that
-// follow from its shape.
+// Hopper's instructions on the simulator. Correct kernels give correct results without reports in every order; planted
+// mistakes are reported at their lines; and an attention kernel that uses all instructions is correct against the
+// oracle, with the counters that follow from its shape.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -23,7 +23,7 @@ namespace {
 using simt::Mistake;
 using zoo::require_instrumentation;
 
-/// Options as they were, whatever a test does to them.
+/// Restores the options at the end of a test.
 struct KeepOptions {
   ~KeepOptions() { simt::options() = simt::Options(); }
 };
@@ -88,30 +88,31 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   };
   CHECK(says(report_of("nobody_leaves"), "empty[0], phase 0 (parity 0): 0 of 2 arrivals"));
   CHECK(says(report_of("nobody_leaves"), "full[0], phase 1 (parity 1): 0 of 1 arrivals"));
-  CHECK(says(report_of("stage_of_the_next_tile"), "this is a place that another copy fills; what tile[0]["));
-  CHECK(says(report_of("one_warp_counted"), "ended after 1 arrival, of warp"));
-  CHECK(says(report_of("too_many_bytes"), "128 of the 1152 bytes"));
-  CHECK(says(report_of("named_too_few_come"), "barrier 1: 32 of 64 threads have come, of warp 0 ("));
+  CHECK(says(report_of("stage_of_the_next_tile"), "another copy fills this location; the data of tile[0]["));
+  CHECK(says(report_of("one_warp_counted"), "completed after 1 arrival, of warp"));
+  CHECK(says(report_of("too_many_bytes"), "128 of the 1152 transaction bytes"));
+  CHECK(says(report_of("named_too_few_come"), "barrier 1: 32 of 64 threads have arrived, of warp 0 ("));
   CHECK(says(report_of("named_too_few_come"), "; warp 1 has ended"));
   CHECK(says(report_of("wait_on_the_wrong_barrier"), "this thread has not waited for V_full"));
   CHECK(says(report_of("parity_of_the_phase_before"), "the phase before the first (parity 1)"));
   CHECK(says(report_of("product_waits_for_too_few"), "wgmma_wait_group<0>"));
-  CHECK(says(report_of("product_not_committed"), "no wgmma_commit_group has put it into a group"));
-  CHECK(says(report_of("product_wrong_swizzle"), "TMA has used a swizzle of 128 bytes"));
-  CHECK(says(report_of("registers_never_given_back"), "0 are free"));
-  CHECK(says(report_of("line_odd_size"), "a line of 120 bytes; TMA moves multiples of 16"));
+  CHECK(says(report_of("product_not_committed"), "no wgmma_commit_group has committed it"));
+  CHECK(says(report_of("product_wrong_swizzle"), "TMA used the 128-byte swizzle"));
+  CHECK(says(report_of("registers_never_given_back"), "0 registers are free"));
+  CHECK(says(report_of("line_odd_size"), "a bulk copy of 120 bytes; the size must be a multiple of 16"));
   CHECK(says(report_of("line_odd_source"), "numbers (global)"));
   CHECK(says(report_of("line_past_the_tensor"), "64 bytes past the end of numbers"));
-  CHECK(says(report_of("line_into_the_next_member"), "272 bytes, begins in numbers and ends in behind"));
-  CHECK(says(report_of("line_swapped"), "the destination comes first"));
+  CHECK(says(report_of("line_into_the_next_member"), "272 bytes, starts in numbers and ends in guard"));
+  CHECK(says(report_of("line_swapped"), "pass the destination first"));
   CHECK(says(report_of("line_not_waited_for"), "mbarrier_wait_parity(full[0], 0)"));
-  CHECK(says(report_of("sum_read_too_early"), "cp_async_bulk_wait_group_read waits for the reading of shared memory"));
-  CHECK(says(report_of("sum_place_given_before_the_wait"), "until the thread that has started the store waits"));
-  CHECK(says(report_of("line_not_expected"), "ends while 128 bytes are still under way that it did not expect"));
+  CHECK(says(report_of("sum_read_too_early"),
+             "cp_async_bulk_wait_group_read only waits until shared memory has been read"));
+  CHECK(says(report_of("sum_place_given_before_the_wait"), "until the thread that issued the store has waited"));
+  CHECK(says(report_of("line_not_expected"), "completes while 128 unexpected bytes are still in flight"));
   CHECK(says(report_of("sum_read_too_early"), "call cp_async_bulk_wait_group<0>()"));
-  CHECK(says(report_of("sum_turn_passed_early"), "past a __threadfence()"));
+  CHECK(says(report_of("sum_turn_passed_early"), "after a __threadfence()"));
   CHECK(says(report_of("own_wrong_stride"), "512 bytes apart"));
-  CHECK(says(report_of("own_wrong_leading"), "sections of 64 columns begin 128 bytes apart"));
+  CHECK(says(report_of("own_wrong_leading"), "sections of 64 columns start 128 bytes apart"));
 }
 
 TEST_CASE("a warp-specialised attention kernel is right against the oracle, ragged, causal or not, in several orders") {
@@ -157,7 +158,7 @@ TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is wh
   const zoo::HalfProblem half("normal", {1, 3, 3, 500, 700, 64});
   zoo::warp_specialised(half.call);
   const simt::Counters& c = simt::last_launch().counters;
-  // As Nsight Compute counts them on an H200. Three tiles of 192 queries a head; six of 128 keys.
+  // As Nsight Compute counts them on an H200. Three tiles of 192 queries per head; six of 128 keys.
   constexpr std::uint64_t blocks = 3 * 3, kv_tiles = 6, tile = 128 * 64 * 2;
   CHECK(c.bulk_loads == blocks * (3 + 2 * kv_tiles));
   CHECK(c.bulk_stores == blocks * 3);
@@ -167,8 +168,9 @@ TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is wh
   CHECK(c.wgmma_instructions == blocks * 3 * kv_tiles * (4 + 8) * 4);
   CHECK(c.wgmma_operations == blocks * 3 * kv_tiles * 2 * (64ull * 128 * 64 + 64ull * 64 * 128));
   CHECK(c.wgmma_wavefronts == blocks * 3 * kv_tiles * (4 * (64 + 128) + 8 * 64) / 4);
-  CHECK(c.wgmma_partial_waits == blocks * 3 * 4 * (kv_tiles - 1));  // for S, beside O += P V of the tile before
-  CHECK(c.wgmma_after_turn == blocks * 3 * 8 * 4);                  // the last O += P V of each consumer
+  CHECK(c.wgmma_partial_waits ==
+        blocks * 3 * 4 * (kv_tiles - 1));           // for S, overlapped with O += P V of the previous tile
+  CHECK(c.wgmma_after_turn == blocks * 3 * 8 * 4);  // the last O += P V of each consumer
   CHECK(c.wgmma_waits_in_turn == 0);
   CHECK(c.shuffles_before_arrival == 0);
   CHECK(c.shared.store_instructions == blocks * 3 * 4 * 16);
@@ -248,14 +250,14 @@ TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are name
     INFO(zoo::name(planted));
     simt::clear_launches();
     if (planted == zoo::Planted::O_not_swizzled) {
-      // Where O's elements lie before TMA stores them is known to nobody but the numbers.
+      // The simulator does not model where O's elements must be before TMA stores them: only the result is wrong.
       const zoo::HostResult result = zoo::warp_specialised(half.call, planted);
       CHECK(half.wrong(result) != "");
       continue;
     }
     if (planted == zoo::Planted::K_left_early) {
-      // No race in this kernel, by its producer's order: it loads K's next tile after it has waited until V's tile
-      // before was left, and V is left after the wait for O, which comes after the product that reads K.
+      // Not a race in this kernel, because of the producer's order. It loads the next K tile after it has waited for
+      // the release of the previous V tile. That release follows the wait for O, which follows the wgmma that reads K.
       CHECK(half.wrong(zoo::warp_specialised(half.call, planted)) == "");
       CHECK(simt::last_launch().reports.empty());
       continue;
@@ -274,7 +276,7 @@ TEST_CASE("a barrier gathers what all who arrive know, also where one's knowledg
   simt::Gathering gathering;
   constexpr unsigned count = 100;
   for (unsigned i = 0; i < count; ++i) {
-    const auto knows = std::make_shared<simt::Knowledge>();  // the next one is likely to get its memory
+    const auto knows = std::make_shared<simt::Knowledge>();  // the next one is likely to reuse its memory
     knows->known[simt::Agent(1 + i)] = i + 1;
     gathering.add(knows, 0, 1, 0);
   }
@@ -306,14 +308,14 @@ TEST_CASE("a trace of a warp-specialised kernel has TMA's bytes by line, and who
   };
   CHECK(waits("parity") > 0);
   CHECK(waits("__syncthreads") > 0);
-  // What TMA was asked for has landed, boxes that reach past the end too.
+  // All boxes that TMA was asked to load are complete, including boxes that extend past the end.
   for (const auto& [name, tensor] : launch.intervals.back().tensors) {
     INFO(name);
     CHECK(tensor.arrived_bytes == tensor.counters.bulk_load_bytes);
   }
-  // A tile that has arrived ends an interval, as the block's barriers do.
+  // The arrival of a tile ends an interval, as the block's barriers do.
   CHECK(launch.intervals.size() > launch.counters.block_barriers + 1);
-  // Each load is on its way for some time, to the barrier that says so; a stage is not filled while it is.
+  // Each load is in flight for some time and signals its mbarrier; its stage is not filled again meanwhile.
   CHECK(launch.flights.size() == launch.counters.bulk_loads);
   std::map<std::string, std::uint32_t> free_from;
   for (const simt::Flight& flight : launch.flights) {

@@ -1,4 +1,4 @@
-// Launches: what is refused, open exercises, annotations, the record of a launch.
+// Launches: refused launches, open exercises, annotations, the record of a launch.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -34,7 +34,7 @@ TEST_CASE("an open exercise in a kernel is thrown by the launch, and what follow
   simt::options().workers = 2;
   CHECK_THROWS_AS(zoo::run_open_exercise(1000), workbook::Todo);
   simt::options().workers = 0;
-  CHECK(simt::last_launch().notes.size() <= 2);  // no block begins once it is known that the launch comes to nothing
+  CHECK(simt::last_launch().notes.size() <= 2);  // no further block starts once the launch has failed
 }
 
 TEST_CASE("annotations are kept by block") {
@@ -90,8 +90,8 @@ TEST_CASE("accesses are counted exactly when there are more than can be held at 
   zoo::run_long_loop(20'000);
   const simt::GlobalCounters& c = simt::last_launch().counters.global;
   CHECK(c.load_requests == 20'000);
-  // 32 neighbouring floats lie in 4 sectors if the first is at a multiple of 8, in 5 otherwise; at the seam of the ring
-  // they still do.
+  // 32 adjacent floats are in 4 sectors if the first is at a multiple of 8, otherwise in 5; this also holds where the
+  // ring buffer wraps around.
   std::uint64_t sectors = 0;
   for (int i = 0; i < 20'000; ++i) sectors += i % 8 == 0 ? 4 : 5;
   CHECK(c.load_sectors == sectors);
@@ -101,7 +101,7 @@ TEST_CASE("the k-th executions of a line by the lanes are one instruction, where
   if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
   zoo::run_divergent_loop();
   const simt::GlobalCounters& c = simt::last_launch().counters.global;
-  // Four rounds with 32, 24, 16 and 8 lanes, of which each round's lie in 4 sectors.
+  // Four rounds with 32, 24, 16 and 8 lanes; the accesses of each round are in 4 sectors.
   CHECK(c.load_requests == 4);
   CHECK(c.load_sectors == 16);
   CHECK(c.load_bytes == 4 * (32 + 24 + 16 + 8));

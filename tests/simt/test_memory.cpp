@@ -1,5 +1,5 @@
-// Who allocates: a worker replaces operator new (common/worker/server.cpp), and gives back what the simulator returns.
-// Whose device memory is: the kernels'.
+// Allocation: a worker replaces operator new (common/worker/server.cpp) and frees what the simulator returns. Device
+// memory: only kernels may access it.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ TEST_CASE("the host touches device memory by copies alone") {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    ::signal(SIGSEGV, SIG_DFL);  // not Catch's
+    ::signal(SIGSEGV, SIG_DFL);  // not Catch's handler
     ::dup2(pipe[1], STDERR_FILENO);
     auto* scores = static_cast<float*>(simt::allocate(64 * sizeof(float), "scores", sizeof(float), simt::Role::input));
     const std::vector<float> ones(64, 1.0f);
@@ -71,5 +71,5 @@ TEST_CASE("the host touches device memory by copies alone") {
   REQUIRE(::waitpid(child, &status, 0) == child);
   INFO(said);
   CHECK(WIFSIGNALED(status));
-  CHECK(said.find("the host touches scores, which is device memory") != std::string::npos);
+  CHECK(said.find("the host accesses scores, which is device memory") != std::string::npos);
 }

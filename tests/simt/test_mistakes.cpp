@@ -1,5 +1,5 @@
-// Every planted mistake is reported: as what it is, at its line, with the variable's name and both sides; nothing else
-// is.
+// Every planted mistake is reported with its kind, its line, the variable's name and both sides; nothing else is
+// reported.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
@@ -50,21 +50,21 @@ TEST_CASE("reports on instructions name the group to wait for, the matrix and th
   const auto contains = [](const std::string& text, const char* words) {
     return text.find(words) != std::string::npos;
   };
-  // Three groups; two of them are left, of which the older one is read.
+  // Three groups; two of them are still in flight, and the older one is read.
   const simt::Report group = report_of("wait_for_too_few_groups");
   CHECK(contains(group.what, "of a group with 1 newer after it"));
   CHECK(contains(group.advice, "cp_async_wait_group<1>"));
   CHECK(contains(report_of("ldmatrix_of_pending_copy").what, "newest group"));
   CHECK(contains(report_of("ldmatrix_of_pending_copy").advice, "cp_async_wait_group<0>"));
-  CHECK(contains(report_of("group_never_committed").what, "no commit"));
+  CHECK(contains(report_of("group_never_committed").what, "not committed"));
   CHECK(report_of("stage_of_the_next_copy").variable.starts_with("K[1]["));
-  CHECK(contains(report_of("stage_of_the_next_copy").what, "what K[0]["));
+  CHECK(contains(report_of("stage_of_the_next_copy").what, "the data of K[0]["));
   CHECK(contains(report_of("A_partly_computed").what, "matrix A"));
-  CHECK(contains(report_of("D_never_filled").what, "D, to which the product is added"));
+  CHECK(contains(report_of("D_never_filled").what, "the accumulator D"));
   CHECK(contains(report_of("B_of_some_lanes").what, "matrix B"));
   CHECK(report_of("B_of_some_lanes").side.lanes == 0xc0000000u);
   CHECK(report_of("mma_after_exit").side.lanes == 0x00ffffffu);
-  CHECK(contains(report_of("ldmatrix_into_next_member").what, "this row lies in V, the first one in K"));
+  CHECK(contains(report_of("ldmatrix_into_next_member").what, "this row is in V, but the first row is in K"));
 }
 TEST_CASE("every planted mistake with ldmatrix, stmatrix, mma and groups of cp.async is reported at its line") {
   check_all(zoo::instruction_mistakes(), "mistakes_instructions.cu");

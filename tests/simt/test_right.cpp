@@ -1,4 +1,5 @@
-// Right kernels give the right answer and no report: in every order of lanes and warps, on one thread and on several.
+// Correct kernels give the correct result and no report: in every order of lanes and warps, on one thread and on
+// several.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 

@@ -1,4 +1,5 @@
-// How tensor cores add products of e4m3: by hand, and against a model in double. sums.cu compares them with a GPU.
+// How tensor cores accumulate e4m3 dot products: by hand, and against a model in double. sums.cu compares them with a
+// GPU.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -6,14 +7,14 @@
 #include <vector>
 
 #include "common/simt/e4m3.hpp"
-#include "common/simt/product.hpp"
+#include "common/simt/tensor_math.hpp"
 #include "tests/simt/e4m3_sums.hpp"
 
 namespace {
 
 constexpr int kTerms = 32;
 
-/// c and the products x y of pairs, the others 0.
+/// c and the terms x y of pairs; all other terms are 0.
 float added(float c, const std::vector<std::pair<float, float>>& pairs) {
   float a[8 * kTerms] = {}, b[kTerms * 8] = {}, sums[64] = {c};
   for (std::size_t k = 0; k < pairs.size(); ++k) a[k] = pairs[k].first, b[8 * k] = pairs[k].second;
@@ -22,14 +23,14 @@ float added(float c, const std::vector<std::pair<float, float>>& pairs) {
   return sums[0];
 }
 
-/// x in steps of `step`, a power of two, towards zero.
+/// x truncated towards zero to a multiple of `step`, a power of two.
 double cut(double x, double step) {
   return std::trunc(x / step) * step;
 }
 int exponent_of(float e4m3) {
   return std::max(std::ilogb(e4m3), -6);
 }
-/// The same by the words of product.hpp, in double.
+/// The rule that tensor_math.hpp states, in double.
 float modelled(float c, const std::vector<float>& a, const std::vector<float>& b) {
   int top = c == 0 ? -100 : std::ilogb(c);
   for (std::size_t k = 0; k < a.size(); ++k)
@@ -45,16 +46,16 @@ TEST_CASE("products of e4m3 are cut off 13 bits below the largest number that is
   const auto small = [](int power) { return std::pair{0x1p-6f, std::ldexp(1.0f, power + 6)}; };
   CHECK(added(0, {{1, 1}, small(-13)}) == 1 + 0x1p-13f);
   CHECK(added(0, {{1, 1}, small(-14)}) == 1);
-  CHECK(added(0, {{1, 1}, small(-14), small(-14)}) == 1);  // each is cut off alone
+  CHECK(added(0, {{1, 1}, small(-14), small(-14)}) == 1);  // each is truncated separately
   CHECK(added(1, {small(-13), small(-13)}) == 1 + 0x1p-12f);
   CHECK(added(1 + 0x1p-13f, {}) == 1 + 0x1p-13f);
-  CHECK(added(1 + 0x1p-14f, {}) == 1);  // the sum so far is cut off too
+  CHECK(added(1 + 0x1p-14f, {}) == 1);  // the sum so far is truncated too
   CHECK(added(-0x1p-13f, {{1, 1}}) == 1 - 0x1p-13f);
   CHECK(added(-0x1p-14f, {{1, 1}}) == 1);  // towards zero
-  // 1.875 · 1.875 = 3.515625: its factors put its leading bit at 1, and the sum is cut off 13 bits below 2.
+  // 1.875 · 1.875 = 3.515625: its factors put its leading bit at 1, and the sum is truncated 13 bits below 2.
   CHECK(added(0, {{1.875f, 1.875f}, small(-12)}) == 3.515625f + 0x1p-12f);
   CHECK(added(0, {{1.875f, 1.875f}, small(-13)}) == 3.515625f);
-  // A product of subnormal numbers: their leading bits are taken to be at 2^-6.
+  // Two subnormal factors: their leading bits are taken to be at 2^-6.
   CHECK(added(0x1p-26f, {{0x1p-9f, 0x1p-9f}}) == 0x1p-18f);
 }
 

@@ -1,5 +1,5 @@
-// What a launch records with Options::trace: by line, the same counters as in all; the worst access; who waits for
-// what.
+// The record of a launch with Options::trace: counters by line that add up to the totals, the worst access, and the
+// waits.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
@@ -30,7 +30,7 @@ const simt::Launch& traced(const char* name) {
   return simt::last_launch();
 }
 
-/// What all lines of a launch did together.
+/// The counters of all lines of a launch, summed.
 std::map<std::string, std::uint64_t> sums(const simt::Launch& launch) {
   std::map<std::string, std::uint64_t> all;
   for (const simt::TracedLine& line : launch.lines) {
@@ -40,7 +40,7 @@ std::map<std::string, std::uint64_t> sums(const simt::Launch& launch) {
   return all;
 }
 
-/// Memory and products are entered line by line; barriers and shuffles are not.
+/// Memory accesses and MMA are recorded by line; barriers and shuffles are not.
 void expect_sums(const simt::Launch& launch) {
   const auto by_line = sums(launch);
   workbook::cuda::visit_counters(launch.counters, [&](const std::string& name, std::uint64_t count) {
@@ -76,7 +76,7 @@ TEST_CASE("without the option nothing is recorded by line") {
 TEST_CASE("the worst access of a line names its lanes, its bank and what they ask for") {
   if (!simt::instrumented()) SKIP("accesses are not counted here");
   const simt::Launch& launch = traced("transpose 32");
-  // A column of a tile of 32 floats a row lies in one bank.
+  // A column of a tile with 32 floats per row is in one bank.
   const auto worst = std::ranges::find_if(launch.lines, [](const simt::TracedLine& line) { return bool(line.worst); });
   REQUIRE(worst != launch.lines.end());
   CHECK(worst->source.file.ends_with("counted.cu"));
@@ -89,7 +89,7 @@ TEST_CASE("the worst access of a line names its lanes, its bank and what they as
   CHECK(std::set<int>(access.banks.begin(), access.banks.end()) == std::set<int>{access.bank});
   CHECK(access.places[0].starts_with("tile"));
   CHECK(access.places[0] != access.places[31]);
-  // Padded, it has none.
+  // With padding there are no conflicts.
   for (const simt::TracedLine& line : traced("transpose 33").lines) CHECK_FALSE(line.worst);
 }
 

@@ -1,4 +1,4 @@
-// One instruction whose lanes touch different tensors.
+// One instruction whose lanes access different tensors.
 #include "tests/simt/two_tensors.hpp"
 
 #include "tests/simt/arrays.hpp"

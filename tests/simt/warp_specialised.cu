@@ -1,14 +1,13 @@
-// TMA loads, four warps multiply as one, and nobody waits for a copy or a product that something else could
-// run beside.
+// A warp-specialised attention kernel with TMA and wgmma. Copies and matmuls run asynchronously wherever other work can
+// overlap with them.
 //
-// - One thread, the producer, starts copies of whole tiles. Barriers in shared memory count the bytes.
-// - Three consumers, groups of four warps, multiply 64 rows of Q each by wgmma, which reads K and V from shared memory
-// by
-//   itself and runs beside the code that has issued it.
-// - So a consumer issues the next tile's S = Q Kᵀ and this tile's O += P V together, and its softmax of the one runs
-//   beside the other. Consumers issue in turn, so that the softmax of one falls into the products of the others.
+// - One thread, the producer, issues TMA loads of whole tiles. mbarriers count the bytes.
+// - Three consumers, warpgroups of four warps, multiply 64 rows of Q each by wgmma, which reads K and V from shared
+//   memory asynchronously.
+// - A consumer issues the next tile's S = Q Kᵀ and this tile's O += P V together; the softmax of one overlaps with the
+//   other. Consumers alternate (ping-pong), so that the softmax of one overlaps with the wgmma of the others.
 //
-// Where a line is left out or changed if a mistake is planted, `planted` says which (warp_specialised.hpp).
+// `planted` names the line that is omitted or changed if a mistake is planted (warp_specialised.hpp).
 //
 // Source: Shah et al. 2024 (FlashAttention-3), sections 3.1 and 3.2, Algorithms 1 and 2.
 #include "tests/simt/warp_specialised.hpp"
@@ -25,12 +24,12 @@ using namespace workbook::cuda;
 
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr unsigned all_lanes = 0xffffffff;
-constexpr float slack = 8;  // m may stay behind a row's maximum by so much
+constexpr float slack = 8;  // m may be smaller than a row's maximum by up to this
 
-/// At first every thread of a block has 65536 / 512 = 128 registers: 128·32 + 384·160 is 65536 again.
+/// Initially every thread of a block has 65536 / 512 = 128 registers: 128·32 + 384·160 is 65536 again.
 constexpr int consumers = 3, threads = 128 * (1 + consumers), Br = 64 * consumers, stages = 2;
 constexpr int producer_registers = 32, consumer_registers = 160;
-/// As many keys as leave room beside S, P and O, which take Bc / 2, Bc / 4 and d / 2 registers.
+/// The largest number of keys for which S, P and O fit into the registers: they take Bc / 2, Bc / 4 and d / 2.
 template <int d>
 struct Tiling {
   static constexpr int Bc = d == 64 ? 128 : 80;
@@ -59,7 +58,7 @@ struct Call {
   int Nq, Nk, heads, q_tiles;
   float scale;  // holds log2(e)
   Planted planted;
-#if defined(__CUDACC__)  // for a GPU nothing is planted: ptxas has to see that every fence and wait is there
+#if defined(__CUDACC__)  // for a GPU nothing is planted: ptxas must find every fence and wait
   __device__ constexpr bool has(Planted) const {
     return false;
   }
@@ -73,7 +72,7 @@ struct Call {
   }
 };
 
-/// Where a thread is in a ring of stages: at this stage, whose barriers are in a phase of this parity.
+/// The position of a thread in a ring buffer: the stage, and the parity of the current phase of its barriers.
 struct Position {
   int stage = 0, parity = 0;
   __device__ void advance(const Call& call) {
@@ -81,8 +80,8 @@ struct Position {
   }
 };
 
-/// What a block has to do: a tile of queries of a head. It visits K and V from the last tile to the first, so that
-/// those with a mask come first.
+/// The work of a block: one Q tile of one head. It loops over the K/V tiles from the last to the first, so that the
+/// masked tiles come first.
 template <int d, bool causal>
 struct Work {
   static constexpr int heads_at_once = 4;
@@ -94,11 +93,11 @@ struct Work {
     head = first_head + number % heads;
     first_query = (call.q_tiles - 1 - number / heads) * Br;
     const int visible = causal ? min(call.Nk, first_query + Br + call.Nk - call.Nq) : call.Nk;
-    tiles = max(1, (visible + Tiling<d>::Bc - 1) / Tiling<d>::Bc);  // if it sees no key, one tile, masked
+    tiles = max(1, (visible + Tiling<d>::Bc - 1) / Tiling<d>::Bc);  // if no key is visible, one tile, masked
   }
 };
 
-/// The producer, one thread: fills a stage as soon as all consumers have left it.
+/// The producer, one thread: fills a stage as soon as all consumers have released it.
 template <int d, bool causal>
 __device__ __forceinline__ void produce(Smem<d>& smem, const TensorMap& Q, const TensorMap& K, const TensorMap& V,
                                         const Call& call) {
@@ -108,7 +107,8 @@ __device__ __forceinline__ void produce(Smem<d>& smem, const TensorMap& Q, const
     cp_async_bulk_tensor_load(smem.Q[i], Q, smem.Q_full, 0, work.first_query + 64 * i, 0, work.head);
   Position at;
   const auto load = [&](auto& tiles, const TensorMap& tensor, auto& full, auto& empty, int j) {
-    mbarrier_wait_parity(empty[at.stage], at.parity ^ 1);  // in the first round it does not wait: nothing to leave
+    mbarrier_wait_parity(empty[at.stage],
+                         at.parity ^ 1);  // returns immediately in the first round: all stages are free
     mbarrier_arrive_expect_tx(full[at.stage], sizeof tiles[0]);
     cp_async_bulk_tensor_load(tiles[at.stage], tensor, full[at.stage], 0, j * Tiling<d>::Bc, 0, work.head);
   };
@@ -147,8 +147,8 @@ __device__ __forceinline__ void start_PV(Output<d>& O, const Probabilities<d>& P
   wgmma_commit_group();
 }
 
-/// S·scale, and -inf for keys that do not exist or, with the causal mask, come after the query. Of the tile's keys,
-/// `keys` exist, and this lane's first row sees the first `visible`.
+/// S·scale, and -inf for keys that do not exist or, with the causal mask, come after the query. `keys` of the tile's
+/// keys exist, and the first `visible` are visible to this lane's first row.
 template <int n>
 __device__ __forceinline__ void scale_and_mask(Fragment<float, n>& S, float scale, int keys, int visible) {
 #pragma unroll
@@ -159,7 +159,7 @@ __device__ __forceinline__ void scale_and_mask(Fragment<float, n>& S, float scal
   }
 }
 
-/// The largest of S in a row of this quad: over the even columns and over the odd, so that neither waits for the other.
+/// The maximum of S in a row of this quad: separately over the even and the odd columns, for more parallelism.
 template <int n>
 __device__ __forceinline__ float largest(const Fragment<float, n>& S, int r) {
   float x[2] = {S[2 * r], S[2 * r + 1]};
@@ -172,7 +172,7 @@ __device__ __forceinline__ float largest(const Fragment<float, n>& S, int r) {
   return fmaxf(x[0], __shfl_xor_sync(all_lanes, x[0], 2));
 }
 
-/// S -> P = exp2(S·scale - m) in 16 rows, scale > 0; m and l. rescale is what brings l and O to the new m.
+/// S -> P = exp2(S·scale - m) in 16 rows, scale > 0; m and l. rescale is the factor that brings l and O to the new m.
 template <int n>
 __device__ __forceinline__ void online_softmax(Fragment<float, n>& S, float (&m)[2], float (&l)[2], float (&rescale)[2],
                                                float scale) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ void online_softmax(Fragment<float, n>& S, float (&m)
   }
 }
 
-/// P as fp16: what a lane holds of two neighbouring tiles of S is what wgmma wants of matrix A.
+/// P as fp16: a lane's elements of two adjacent tiles of S have the layout of wgmma's operand A.
 template <int n, int parts>
 __device__ __forceinline__ void round_P(Fragment<half, 4> (&P)[parts], const Fragment<float, n>& S) {
   static_assert(n == 8 * parts);
@@ -213,8 +213,8 @@ __device__ __forceinline__ void rescale_O(Fragment<float, n>& O, const float (&r
   for (int i = 0; i < n; ++i) O[i] *= rescale[i % 4 / 2];
 }
 
-/// O / l and the LSE, m + log l. O goes where this consumer's Q was, swizzled, and from there by TMA, which
-/// leaves out the rows that do not exist.
+/// O / l and the LSE, m + log l. O is written to this consumer's Q buffer, swizzled, and from there stored by TMA,
+/// which skips the rows that do not exist.
 template <int d>
 __device__ __forceinline__ void write_output(Tile<d, 64>& O_tile, const TensorMap& O_tensor, const Call& call,
                                              const Output<d>& O, const float (&m)[2], const float (&l)[2], int head,
@@ -237,11 +237,12 @@ __device__ __forceinline__ void write_output(Tile<d, 64>& O_tile, const TensorMa
     }
   }
   if (!call.has(Planted::no_proxy_fence)) fence_proxy_async();
-  if (!call.has(Planted::no_barrier_before_store)) barrier_sync(barrier, 128);  // the consumer's 64 rows are there
+  if (!call.has(Planted::no_barrier_before_store)) barrier_sync(barrier, 128);  // the consumer's 64 rows are written
   if (threadIdx.x % 128 == 0) {
     cp_async_bulk_tensor_store(O_tensor, O_tile, 0, first_query, 0, head);
     cp_async_bulk_commit_group();
-    if (!call.has(Planted::no_wait_for_store)) cp_async_bulk_wait_group_read<0>();  // shared memory ends with the block
+    if (!call.has(Planted::no_wait_for_store))
+      cp_async_bulk_wait_group_read<0>();  // shared memory is released at the end of the block
   }
 }
 
@@ -250,7 +251,7 @@ template <int d, bool causal>
 __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor, const Call& call, int own) {
   const Work<d, causal> work(call);
   const int first_query = work.first_query + 64 * own, lane = threadIdx.x % 32;
-  const int diagonal = first_query + call.Nk - call.Nq;  // the last key that the first of the 64 rows sees
+  const int diagonal = first_query + call.Nk - call.Nq;  // the last key visible to the first of the 64 rows
   Output<d> O;
   O.fill(0);
   Scores<d> S;
@@ -258,7 +259,7 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {}, rescale[2];
   Position K, V;
   const auto wait = [](auto& full, const auto& at) { mbarrier_wait_parity(full[at.stage], at.parity); };
-  const auto leave = [&](auto& empty, auto& at) {  // each warp says for itself that it has read this stage
+  const auto leave = [&](auto& empty, auto& at) {  // each warp signals that it has read this stage
     if (lane == 0) mbarrier_arrive(empty[at.stage]);
     at.advance(call);
   };
@@ -272,7 +273,7 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
     online_softmax(S, m, l, rescale, scaled ? 1 : call.scale);
   };
 
-  if (own == consumers - 1) pass_turn();  // consumer 0 begins
+  if (own == consumers - 1) pass_turn();  // consumer 0 starts
   mbarrier_wait_parity(smem.Q_full, 0);
   wait(smem.K_full, K);
   wait_turn();
@@ -291,10 +292,11 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
     start_PV<d>(O, P, smem.V[V.stage], call);  // O += P V_{j + 1}
     pass_turn();
     if (call.has(Planted::K_left_early)) leave(smem.K_empty, K);
-    if (!call.has(Planted::no_wait_for_S)) wgmma_wait_group<1>(S);  // S is there, O not yet
+    if (!call.has(Planted::no_wait_for_S)) wgmma_wait_group<1>(S);  // S is complete, O not yet
     if (!call.has(Planted::K_left_early)) leave(smem.K_empty, K);
-    mask_and_softmax(j);  // beside O += P V
-    // Not at the top: no code is moved across this wait, but the exponentials would be moved below the next one.
+    mask_and_softmax(j);  // overlaps with O += P V
+    // Not at the top: the compiler moves no code across this wait, but it would move the exponentials below the next
+    // one.
     if (j > 0) wait(smem.K_full, K);
     if (!call.has(Planted::no_wait_for_O)) wgmma_wait_group<0>(O);
     leave(smem.V_empty, V);
@@ -326,9 +328,10 @@ __global__ void __launch_bounds__(threads, 1)
     }
     if (!call.has(Planted::no_init_fence)) fence_mbarrier_init();
   }
-  __syncthreads();  // the barriers are there
+  __syncthreads();  // the barriers are initialised
 
-  const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // the compiler sees: the same for the warp
+  const int group =
+      __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // tells the compiler that the value is uniform in the warp
   if (group == 0) {
     setmaxnreg_dec<producer_registers>();
     if (threadIdx.x == 0) produce<d, causal>(smem, Q, K, V, call);
@@ -338,8 +341,8 @@ __global__ void __launch_bounds__(threads, 1)
   }
 }
 
-/// A tensor (heads, N, d) for TMA: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
-/// layout of a Tile. Beyond N there are zeros, not the next head.
+/// A tensor (heads, N, d) for TMA: as (heads, d / 64, N, 64), with boxes of (1, d / 64, rows, 64), the layout of a
+/// Tile. Rows beyond N are zeros, not rows of the next head.
 template <int d>
 TensorMap map_of(const half* tensor, int heads, int N, int rows) {
   return tensor_map(tensor, {64, std::uint64_t(N), d / 64, std::uint64_t(heads)},

@@ -1,13 +1,13 @@
-// The forward pass as Hopper wants it, on host memory: a producer that starts copies, and consumers that multiply by
-// wgmma while their softmax goes on (warp_specialised.cu). One mistake of 13 can be planted in it.
+// A forward pass in the style of Hopper, on host memory: a producer that issues TMA loads, and consumers whose wgmma
+// overlaps with their softmax (warp_specialised.cu). One of 13 mistakes can be planted in it.
 #pragma once
 
 #include "tests/simt/book_kernels.hpp"
 
 namespace zoo {
 
-/// What is wrong with the kernel. On an H200 eight of them give right numbers and two hang; compute-sanitizer says
-/// nothing to any (notes/simulator.md).
+/// The planted mistake. On an H200 eight of them give correct numbers and two hang; compute-sanitizer reports none of
+/// them (notes/simulator.md).
 enum class Planted {
   nothing,
   no_proxy_fence,

@@ -1,5 +1,5 @@
-// Runs cases of the zoo by name: `zoo` lists them, `zoo NAME…` runs these, each once. On the simulator it prints the
-// reports and the main counters; on a GPU it is what a profiler or compute-sanitizer is run on.
+// Runs test kernels by name: `zoo` lists them, `zoo NAME…` runs each of these once. On the simulator it prints the
+// reports and the main counters; on a GPU a profiler or compute-sanitizer can be run on it.
 #include <cstdio>
 #include <cstring>
 #include <exception>

@@ -28,7 +28,7 @@ struct TestEnded : std::exception {
 struct Running {
   std::string test, exercise;
   std::optional<Outcome> outcome;
-  std::vector<judge::Trial> trials;
+  std::vector<judge::Observation> observations;
   std::string assertions;  // failed CHECKs that are not ours
   std::string printed;     // by the code under test
   std::set<std::string> kinds;
@@ -37,11 +37,11 @@ struct Running {
 Running running;
 
 /// What a verdict keeps of them.
-std::vector<judge::Trial> judged(const std::vector<judge::Trial>& trials) {
-  std::vector<judge::Trial> kept;
-  for (const judge::Trial& trial : trials) {
-    const bool room = kept.size() < judge::kMostTrials || trial.wrong();
-    if (trial.judged() && room && std::ranges::find(kept, trial) == kept.end()) kept.push_back(trial);
+std::vector<judge::Observation> judged(const std::vector<judge::Observation>& observations) {
+  std::vector<judge::Observation> kept;
+  for (const judge::Observation& observation : observations) {
+    const bool room = kept.size() < judge::kMostObservations || observation.wrong();
+    if (observation.judged() && room && std::ranges::find(kept, observation) == kept.end()) kept.push_back(observation);
   }
   return kept;
 }
@@ -111,7 +111,7 @@ class Listener : public Catch::EventListenerBase {
     verdict.reports = outcome.reports;
     verdict.reports_left_out = outcome.reports_left_out;
     verdict.unavailable = outcome.unavailable;
-    verdict.trials = judged(running.trials);
+    verdict.observations = judged(running.observations);
     verdict.kinds = running.kinds;
     verdict.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
     write_line({{"event", "end"}, {"verdict", judge::to_json(verdict)}});
@@ -123,12 +123,12 @@ CATCH_REGISTER_LISTENER(Listener)
 
 }  // namespace
 
-void begin_trial(const std::map<std::string, double>& numbers) {
-  running.trials.emplace_back().numbers = numbers;
+void begin_observation(const std::map<std::string, double>& numbers) {
+  running.observations.emplace_back().numbers = numbers;
 }
-judge::Trial& current_trial() {
-  if (running.trials.empty()) running.trials.emplace_back();
-  return running.trials.back();
+judge::Observation& current_observation() {
+  if (running.observations.empty()) running.observations.emplace_back();
+  return running.observations.back();
 }
 void note_printed(const std::string& text) {
   if (!text.empty()) running.printed = text.substr(text.find_first_not_of("\n "));

@@ -29,8 +29,8 @@ struct Outcome {
 };
 
 /// What is found out from here on is about a call with these numbers.
-void begin_trial(const std::map<std::string, double>& numbers);
-judge::Trial& current_trial();
+void begin_observation(const std::map<std::string, double>& numbers);
+judge::Observation& current_observation();
 
 /// The running test gives the code under test an input of this kind.
 void note_kind(const std::string& kind);

@@ -170,7 +170,7 @@ const ReportKind* telling_kind(const std::vector<simt::Report>& reports) {
 }
 
 Outcome outcome_of_reports(const Failure& failure, const Call& call) {
-  current_trial().reported = true;
+  current_observation().reported = true;
   Outcome outcome{Result::failed, headline("") + "\n  the call was " + call.text()};
   if (!failure.printed.empty()) outcome.message += "\n  your code printed: " + failure.printed;
   outcome.reports = failure.reports;
@@ -312,7 +312,7 @@ Reply call(const Call& call) {
   const Subject& subject = found->second;
   if (subject.open) end_test({Result::todo, "todo " + current_exercise()});
   if (subject.executable.empty()) end_test({Result::not_compiled, subject.not_compiled});
-  begin_trial(call.numbers());
+  begin_observation(call.numbers());
   Reply reply = call_worker(subject.executable, call);
   const std::string wanted = context().backend == Backend::cpu ? "" : name(context().backend);
   if (reply.device != wanted || (context().backend == Backend::cuda && !reply.device_compiler.starts_with("nvcc "))) {
@@ -463,7 +463,7 @@ std::optional<bool> only_l_is_wrong(const Tensor<float>& O, const Tensor<float>&
 
 /// Notes the tiles that the stage takes by itself where the call does not give any.
 void note_tiles(const worker::StageDescription& stage, std::int64_t d) {
-  std::map<std::string, double>& numbers = current_trial().numbers;
+  std::map<std::string, double>& numbers = current_observation().numbers;
   const worker::StageTiles* tiles = stage.default_tiles(d);
   if (tiles == nullptr ||
       std::ranges::any_of(tiles->sizes, [&](const auto& size) { return numbers.contains(size.first); }))
@@ -475,12 +475,12 @@ void note_tiles(const worker::StageDescription& stage, std::int64_t d) {
 
 void expect_all_close(const std::vector<Compared>& all) {
   std::vector<judge::Comparison> comparisons;
-  judge::Trial& trial = current_trial();
+  judge::Observation& observation = current_observation();
   for (const Compared& each : all) {
     const Expectation& expectation = each.expectation;
     comparisons.push_back(judge::compare(each.got, expectation.expected, expectation.bounds, expectation.layout));
     const auto& findings = comparisons.back().findings;
-    trial.tensors.insert(trial.tensors.end(), findings.begin(), findings.end());
+    observation.tensors.insert(observation.tensors.end(), findings.begin(), findings.end());
   }
   std::size_t first = 0;
   while (first < all.size() && (comparisons[first].close || !all[first].decides)) ++first;
@@ -579,7 +579,7 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind, 
     layout->rows_per_warp = stage.rows_per_warp;
   }
   const Bounds O_bounds = output_bounds(oracle, problem, precision(element));
-  current_trial().only_l_is_wrong = only_l_is_wrong(result.O, result.lse, oracle, O_bounds);
+  current_observation().only_l_is_wrong = only_l_is_wrong(result.O, result.lse, oracle, O_bounds);
   expect_all_close({{result.O, {oracle.O, O_bounds, O_layout, output_mistakes(problem, tiling, element), input}},
                     {result.lse,
                      {oracle.lse, lse_bounds(oracle, problem, precision(element)), lse_layout,

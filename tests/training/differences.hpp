@@ -25,9 +25,9 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-/// `gradient` is that of loss() with respect to `x`, which loss() reads: every element against
-/// (loss(x + h) - loss(x - h)) / 2h, within 1e-7 of the largest element. That is far above what differences with
-/// h = 1e-5 lose in double (h²·third derivative, and rounding/h), and far below any term left out.
+/// `gradient` is that of loss() with respect to `x`, which loss() reads: every element against (loss(x + h) - loss(x -
+/// h)) / 2h, within 1e-7 of the largest element. That is far above what differences with h = 1e-5 lose in double
+/// (h²·third derivative, and rounding/h), and far below any omitted term.
 inline void expect_gradient(const std::string& what, std::vector<double>& x, const std::vector<double>& gradient,
                             const std::function<double()>& loss) {
   REQUIRE(gradient.size() == x.size());

@@ -13,7 +13,7 @@ const ModelShape tiny{5, 2, 3, 2, 2};  // context 5, 2 heads of 3, 2 blocks, MLP
 std::vector<double> start(const ModelShape& shape) {
   const std::vector<float> weights = initial_weights(shape, 3);
   std::vector<double> result(weights.begin(), weights.end());
-  // Gains that differ: a gain of 1 everywhere would hide one that is left out.
+  // Different gains, since a gain of 1 everywhere would hide an omitted gain.
   const std::vector<double> noise = normal_doubles(result.size(), 4, 0.1);
   for (std::size_t i = 0; i < result.size(); ++i) result[i] += noise[i];
   return result;
@@ -33,7 +33,7 @@ TEST_CASE("the gradient of every weight of the model agrees with differences") {
   for (double& gradient : gradients) gradient /= scale;
 
   for (const Parameter& parameter : parameters_of(tiny)) {
-    // Of the embedding only rows that occur, and one that does not: each difference runs the whole model.
+    // Only the rows of the embedding that occur, and one that does not, because each difference runs the whole model.
     std::vector<double> part, part_gradient;
     std::vector<std::size_t> places;
     for (std::int64_t i = 0; i < parameter.size; ++i) {

@@ -1,4 +1,4 @@
-// Every part's backward pass against central differences, and its forward pass against what defines it.
+// Every part's backward pass against central differences, and its forward pass against its definition.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -77,7 +77,7 @@ TEST_CASE("a product does not depend on the number of cores") {
 
 TEST_CASE("embedding: forward, and backward against differences") {
   const std::int64_t context = 3, width = 4;
-  const std::vector<std::uint8_t> bytes{7, 255, 7, 0, 7, 9};  // two sequences; a byte that comes three times
+  const std::vector<std::uint8_t> bytes{7, 255, 7, 0, 7, 9};  // two sequences; one byte occurs three times
   Doubles embedding = normal_doubles(256 * 4, 1), positions = normal_doubles(12, 2);
   const Doubles dx = normal_doubles(24, 3);
   const auto forward = [&] {
@@ -107,7 +107,7 @@ TEST_CASE("RMS normalisation: forward, and backward against differences") {
   double squares = 0;
   for (int c = 0; c < 6; ++c) squares += x[6 + std::size_t(c)] * x[6 + std::size_t(c)];
   CHECK(std::abs(y[8] - gain[2] * x[8] / std::sqrt(squares / 6 + 1e-5)) < 1e-14);
-  // dx is added to what came past the norm.
+  // dx is added to the residual connection's gradient.
   Doubles dx = before, d_gain(6);
   rms_norm_backward<double>(x, gain, inverse_r, dy, dx, d_gain, width);
   for (std::size_t i = 0; i < dx.size(); ++i) dx[i] -= before[i];
@@ -154,7 +154,7 @@ TEST_CASE("attention agrees with the oracle, forward and backward, causal or not
       const Forward oracle = forward_oracle(problem);
       for (std::size_t i = 0; i < got.O.size(); ++i) CHECK(std::abs(got.O[i] - oracle.O.values[i]) < 1e-13);
       for (std::size_t i = 0; i < got.lse.size(); ++i) {
-        const double expected = oracle.lse.values[i];  // -inf for a row without a visible key
+        const double expected = oracle.lse.values[i];  // -inf for a fully masked row
         CHECK((got.lse[i] == expected || std::abs(got.lse[i] - expected) < 1e-13));
       }
       Tensor<double> dO({2, 3, Nq, 5});

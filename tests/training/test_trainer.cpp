@@ -1,4 +1,4 @@
-// Training runs: repeatable to the last bit, resumable to the last bit, and the scaler's part in them.
+// Training runs: bitwise repeatable and resumable, and the effect of the scaler.
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ RunState trained(const Settings& settings, MixedPrecision precision, int steps) 
   return run;
 }
 
-/// A folder that goes away with the test.
+/// A folder that is deleted after the test.
 struct Folder {
   fs::path path = fs::temp_directory_path() / ("workbook_training_" + std::to_string(::getpid()));
   Folder() { fs::create_directories(path); }
@@ -88,7 +88,7 @@ TEST_CASE("shares of a larger batch change nothing in fp32, and lose gradients i
   many.shares = 1 << 14;
   // Powers of two: not a bit.
   CHECK(trained(many, MixedPrecision::fp32, 5).weights == trained(small(), MixedPrecision::fp32, 5).weights);
-  const auto zeros = [&](MixedPrecision precision) {  // of AdamW's mean: no gradient has ever come through
+  const auto zeros = [&](MixedPrecision precision) {  // of AdamW's moment: every gradient has been 0
     const RunState run = trained(many, precision, 5);
     return std::count(run.m.begin(), run.m.end(), 0.0f);
   };
@@ -175,7 +175,7 @@ TEST_CASE("a damaged checkpoint is refused with what is wrong") {
     CHECK(message.find(part) != std::string::npos);
   };
   holds(refusal(""), "ends too early");
-  holds(refusal("some text\n"), "no checkpoint");
+  holds(refusal("some text\n"), "not a training checkpoint");
   holds(refusal(good.substr(0, good.size() - 1)), "damaged");
   holds(refusal(good + "x"), "damaged");
   std::string flipped = good;
@@ -184,7 +184,7 @@ TEST_CASE("a damaged checkpoint is refused with what is wrong") {
   std::string later = good;
   later.replace(good.find("version 2"), 9, "version 3");
   holds(refusal(later), "version 3");
-  // A file whose hash is right and whose content is not.
+  // A file with a valid hash and invalid contents.
   const std::string begin = "workbook training checkpoint, version 2, ";
   for (const std::string& content : {std::string("{}\n"), std::string("no json\n"), std::string("[]\n")})
     holds(refusal(begin + book::hash(content) + "\n" + content), file.string());
@@ -204,7 +204,7 @@ TEST_CASE("settings that make no sense are refused") {
   refused([](Settings& s) { s.learning_rate = std::nan(""); });
   refused([](Settings& s) { s.warmup = -1; });
   refused([](Settings& s) { s.model.context = 0; });
-  refused([](Settings& s) { s.model.context = 4096; });  // longer than the part of the text kept for validation
+  refused([](Settings& s) { s.model.context = 4096; });  // longer than the validation text
   refused([](Settings& s) { s.scaler.initial = 1e60; });
   refused([](Settings& s) { s.scaler.growth = 1; });
   refused([](Settings& s) { s.scaler.backoff = 1; });

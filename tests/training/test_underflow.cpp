@@ -1,4 +1,4 @@
-// Chapter 7's underflow table: what it says follows from the formats alone.
+// Chapter 7's underflow table follows from the formats.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 

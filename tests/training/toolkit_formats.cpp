@@ -1,6 +1,6 @@
 // Chapter 7's conversions against those of the CUDA toolkit's own headers, which have a version for the host: every
 // code, every halfway point between two codes and the floats next to it, and random floats. (TF32's conversion exists
-// on the GPU alone: there the chapter's own tests compare it.)
+// only on the GPU, where the chapter's own tests compare it.)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -85,7 +85,7 @@ TEST_CASE("every float becomes the code that the CUDA toolkit makes of it") {
     std::vector<float> values{std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max(),
                               std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::min()};
     for (std::uint32_t code = 0; code <= format.largest_code(); ++code) {
-      // Beyond the largest number, where the next would be.
+      // Past the largest number, where the next would be.
       const double low = ch07::decode(code, format), below = code == 0 ? 0 : ch07::decode(code - 1, format);
       const double high = code == format.largest_code() ? low + (low - below) : ch07::decode(code + 1, format);
       const auto half = float((low + high) / 2);
@@ -99,7 +99,7 @@ TEST_CASE("every float becomes the code that the CUDA toolkit makes of it") {
       for (const float x : {value, -value}) {
         const std::uint32_t ours = ch07::encode(x, format, ch07::Rounding::to_even, compared.overflow);
         const std::uint32_t theirs = compared.encode(x);
-        // Which NaN, and its sign, is nobody's promise.
+        // The NaN's payload and sign are unspecified.
         const bool same = std::isnan(x)
                               ? std::isnan(ch07::decode(theirs, format)) && std::isnan(ch07::decode(ours, format))
                               : ours == theirs;

@@ -1,5 +1,5 @@
-// Building workers: each job for itself, only what changed, and never an old program for a new one. The programs built
-// here are no workers but mains that return a number: what counts is which source they were made of.
+// Building workers: jobs are independent, only changes are rebuilt, and an old program is never used as a new one. The
+// programs built here are not workers but mains that return a number, which identifies their source.
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -283,7 +283,7 @@ TEST_CASE("a backend that this build does not have is an error that names it, an
 
 TEST_CASE("kernels are compiled for the architecture of their job, or for the toolchain's") {
   Book book;
-  // A compiler that says what it is asked to compile for.
+  // A compiler that prints the requested architecture.
   book.write("nvcc",
              "#!/bin/sh\nfor word; do\n  shift\n  case $word in\n    -arch=*|-gencode=*) echo \"for $word\";;\n"
              "    *) set -- \"$@\" \"$word\";;\n  esac\ndone\nexec c++ -x c++ \"$@\"\n");
@@ -314,21 +314,21 @@ TEST_CASE("kernels are compiled with the precompiled header, and anew when it ch
   book.write("src/a.cu", "int main() { return number; }");
   WorkerJob job{"a", Backend::sim, {book / "src/a.cu"}, book / "src"};
   const auto built = [&] { return build_workers(book.toolchain, {job}).at("a"); };
-  // A compiler reads the header itself where it cannot use what was precompiled of it, as here.
+  // A compiler reads the header itself if it cannot use the precompiled one, as here.
   book.write("build/all.hpp", "constexpr int number = 5;");
-  CHECK_FALSE(built().ok);  // a build folder without the precompiled one does without
+  CHECK_FALSE(built().ok);  // a build folder without the precompiled header does not use it
   book.write("build/all.hpp.gch", "first");
   CHECK(result_of(built()) == 5);
   book.write("build/all.hpp", "constexpr int number = 6;");
   fs::last_write_time(book / "build/all.hpp.gch", fs::file_time_type::clock::now() + std::chrono::seconds(2));
   CHECK(result_of(built()) == 6);
-  job.flags = {"-O0", "-g"};  // other flags than it was precompiled with
+  job.flags = {"-O0", "-g"};  // flags that differ from those of the precompiled header
   job.name = "a.debug";
   CHECK_THAT(build_workers(book.toolchain, {job}).at("a.debug").log, ContainsSubstring("number"));
   job.flags.clear();
-  job.sources_flags = {"-DOTHER=1,2"};  // a macro that it knows nothing of
+  job.sources_flags = {"-DOTHER=1,2"};  // a macro that the header does not use
   CHECK(result_of(build_workers(book.toolchain, {job}).at("a.debug")) == 6);
-  book.write("src/b.cpp", "int main() { return number; }");  // what is no kernel has another one
+  book.write("src/b.cpp", "int main() { return number; }");  // files without kernels have another header
   book.write("build/host.hpp", "constexpr int number = 7;");
   book.write("build/host.hpp.gch", "first");
   CHECK(result_of(build_workers(book.toolchain, {{"b", Backend::sim, {book / "src/b.cpp"}, book / "src"}}).at("b")) ==

@@ -1,4 +1,4 @@
-// Running programs: how they end, what they say, and that none of them can hold us up.
+// Running programs: their exit codes and output, and that none of them can block the caller.
 
 #include <signal.h>
 #include <unistd.h>
@@ -149,7 +149,7 @@ TEST_CASE("a program that cannot be started is an error that names it") {
 }
 
 TEST_CASE("no success is made up where the exit code cannot be had") {
-  ::signal(SIGCHLD, SIG_IGN);  // as some programs leave it to those that they start: the system forgets exit codes
+  ::signal(SIGCHLD, SIG_IGN);  // inherited from some parents: the system then discards exit codes
   CHECK_THROWS(shell("exit 1"));
   ::signal(SIGCHLD, SIG_DFL);
 }

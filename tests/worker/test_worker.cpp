@@ -1,5 +1,5 @@
-// The worker: what a call brings back, what it counts, and every way in which the code under test can fail. Most of it
-// happens in one executable, fixtures/zoo.cpp.
+// The worker: the results and counts of a call, and every way in which the code under test can fail. Most tests use one
+// executable, fixtures/zoo.cpp.
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -65,7 +65,7 @@ Worker zoo(double seconds = 5) {
   return worker_of("zoo", seconds);
 }
 
-/// How a call fails; it must.
+/// The failure of a call, which must fail.
 Failure failure_of(Worker& worker, const Call& call) {
   try {
     worker.call(call);
@@ -76,7 +76,7 @@ Failure failure_of(Worker& worker, const Call& call) {
   throw std::logic_error("not reached");
 }
 
-/// Is the worker, after whatever happened, ready for the next call, and does it give the right answer?
+/// Checks that the worker is ready for the next call and returns the right result.
 void check_answers(Worker& worker) {
   CHECK(worker.call(Call("return number").number("x", 7).output<double>("y", 1)).output<double>("y") ==
         std::vector<double>{7});
@@ -92,8 +92,8 @@ void check_dies(const Call& call, Ending ending, const std::string& message, dou
   check_answers(worker);
 }
 
-/// Whether a worker has to keep its pipe and its count from the code that it runs (common/worker/sealed.hpp): found out
-/// without one, so that a worker that could and does not fails its tests.
+/// Whether a worker must protect its pipe and its count from the code it runs (common/worker/sealed.hpp). Determined
+/// without a worker, so that a worker that should be sealed and is not fails its tests.
 bool is_sealed() {
 #if defined(__x86_64__)
   static const bool takes_filters = [] {
@@ -144,7 +144,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
-// ---- What comes back. -----------------------------------------------------------------------------------------------
+// ---- Results. -------------------------------------------------------------------------------------------------------
 
 TEST_CASE("numbers and arrays of every type arrive, and outputs come back") {
   const std::vector<float> floats{1.5f, -2, 0};
@@ -305,22 +305,22 @@ TEST_CASE("a call whose memory is limited gets no more, wherever from, and the c
   Worker worker = zoo();
   worker.limits().stack = 256 << 10;
   constexpr double allowed = 20'000, more = 400'000;
-  worker.call(Call("keep").number("n", more));  // in a process that is gone then
+  worker.call(Call("keep").number("n", more));  // in a process that ends afterwards
   for (const std::string operation : {"allocate vector", "malloc", "pages", "raise the limit"}) {
     INFO(operation);
     CHECK_NOTHROW(worker.call(Call(operation).number("n", allowed / 4).memory(std::uint64_t(allowed))));
     const Failure failure = failure_of(worker, Call(operation).number("n", more).memory(std::uint64_t(allowed)));
     CHECK(std::string(name(failure.ending)) == "out of memory");
-    CHECK_THAT(failure.what(), ContainsSubstring("it may have 20000 bytes of its own"));
+    CHECK_THAT(failure.what(), ContainsSubstring("limit 20000 bytes of its own"));
   }
   const Failure vector = failure_of(worker, Call("allocate vector").number("n", more).memory(std::uint64_t(allowed)));
-  CHECK_THAT(vector.what(), ContainsSubstring("it had 0 bytes, and asked for 1600000 more"));
+  CHECK_THAT(vector.what(), ContainsSubstring("it held 0 bytes and requested 1600000 more"));
   const Failure stack = failure_of(worker, Call("stack array").number("n", more).memory(std::uint64_t(allowed)));
   CHECK(std::string(name(stack.ending)) == "crashed");
-  // What cannot be thrown for want of memory ends the program.
+  // An exception that cannot be allocated ends the program.
   const Failure thrown = failure_of(worker, Call("throw and catch").number("n", more).memory(std::uint64_t(allowed)));
   CHECK(std::string(name(thrown.ending)) == "crashed");
-  // Its inputs are no memory of its own.
+  // Its inputs do not count as its own memory.
   const std::vector<float> x(1000);
   const Call writes = Call("change input").input("x", x).output<float>("y", 1).memory(std::uint64_t(allowed));
   CHECK(std::string(name(failure_of(worker, writes).ending)) == "crashed");
@@ -394,7 +394,7 @@ TEST_CASE("a crash is named by its signal") {
   }
   check_dies(Call("touch null"), Ending::crashed, "segmentation fault");
 #ifdef __x86_64__  // on ARM the quotient is 0
-  check_dies(Call("divide by zero"), Ending::crashed, "divided by zero");
+  check_dies(Call("divide by zero"), Ending::crashed, "division by zero");
 #endif
 }
 
@@ -483,7 +483,7 @@ TEST_CASE("the limit on printing is for one call: many that print a little are n
 }
 
 TEST_CASE("the limit on printing holds where the signal for it is ignored") {
-  ::signal(SIGXFSZ, SIG_IGN);  // as some programs leave it to those that they start
+  ::signal(SIGXFSZ, SIG_IGN);  // inherited from some parents
   Worker worker = zoo();
   worker.limits().printed = 1u << 20;
   CHECK(failure_of(worker, Call("print KiB").number("KiB", 2000)).ending == Ending::output_flood);
@@ -673,7 +673,7 @@ TEST_CASE("no descriptor is left behind by calls and deaths") {
   CHECK(open_descriptors() == before);
 }
 
-// ---- Chapters that define what is the book's. -----------------------------------------------------------------------
+// ---- Chapters that define the book's symbols. -----------------------------------------------------------------------
 
 TEST_CASE("a chapter that defines main, operator new or the server's functions does not link, and the log says why") {
   const auto check_not_linked = [](const std::string& job, const std::string& symbol) {

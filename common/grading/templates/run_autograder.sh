@@ -5,6 +5,6 @@ here=$base/source
 arguments=(--assignment "$here/assignment.toml" --results "$base/results/results.json")
 [ ! -d "$here/hidden" ] || arguments+=(--hidden "$here/hidden")
 mkdir -p "$base/results"
-# The submission's compiler and its program run as another user, who must not read other files of the submission either.
+# The submission's compiler and program run as another user, which must not read other files of the submission.
 chmod -R go-rwx "$base/submission"
 exec "$here/book/workbook" --yes grade "${arguments[@]}" "$base/submission"

@@ -1,4 +1,4 @@
-// What a worker was asked for, noted for the book's own gates (instances.hpp, gates/instances.hpp).
+// Records which kernels a worker was asked to run, for the book's own gates (instances.hpp, gates/instances.hpp).
 #pragma once
 
 #include <cstddef>
@@ -8,22 +8,22 @@
 
 namespace workbook::cuda {
 
-/// Adds a line to the file that $WORKBOOK_INSTANCES_FILE names, if it names one: `what`, and the name of a source file
+/// Appends a line to the file named by $WORKBOOK_INSTANCES_FILE, if it is set: `what`, and the name of a source file
 /// without its folders.
-void note_asked(const std::string& what, std::string_view file);
+void note_request(const std::string& what, std::string_view file);
 
-/// A number for a choice, told by the words that the compiler has for it.
+/// Hashes the compiler's name of a choice to a number.
 constexpr std::uint64_t number_of(std::string_view choice) {
   std::uint64_t hash = 14695981039346656037u;
   for (const char c : choice) hash = (hash ^ std::uint8_t(c)) * 1099511628211u;
   return hash;
 }
 
-/// Notes that a choice was asked for that was left out, and ends the process.
+/// Records a request for a choice that was not compiled, and ends the process.
 [[noreturn]] void refuse_left_out(std::string_view choice, const char* file);
 
-/// A choice of kernels that is noted when its work is done. Where choices are noted, the process ends with the first
-/// kernel that has run with another d than the first one. (simulator_backend.cpp)
+/// A choice of kernels, recorded when its work is done. If choices are recorded, the process ends after the first
+/// kernel whose d differs from the first one's. (simulator_backend.cpp)
 class NotedChoice {
  public:
   NotedChoice(std::string_view choice, int d);

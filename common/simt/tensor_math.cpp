@@ -1,4 +1,4 @@
-#include "common/simt/product.hpp"
+#include "common/simt/tensor_math.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 
 #include "common/simt/unset.hpp"
 
-// The same code for several processors, chosen when the library is loaded. Results are the same on all of them.
+// Compiled for several processors, selected when the library is loaded. Results are the same on all of them.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define SIMT_FOR_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))
 #else
@@ -31,7 +31,7 @@ SIMT_FOR_EACH_PROCESSOR
 void widen_halves(const std::uint16_t* codes, float* values, int count) {
   for (int i = 0; i < count; ++i) {
     const std::uint32_t magnitude = codes[i] & 0x7fffu;
-    // The half's exponent and fraction in float's places, times 2^112: exact, for subnormal halves too.
+    // The half's exponent and fraction moved to the fields of a float, times 2^112: exact, for subnormal halves too.
     std::uint32_t bits = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
     bits |= magnitude >= 0x7c00u ? 0x7f800000u : 0u;
     values[i] = std::bit_cast<float>(bits | (codes[i] & 0x8000u) << 16);
@@ -59,8 +59,8 @@ __attribute__((always_inline)) inline void multiply_rows(const float* a, const f
   }
 }
 
-/// The same, eight columns and eight rows at a time: each row one vector (g++ finds none in the loops above), several
-/// of them to hide the latency of the additions.
+/// The same for eight columns and eight rows at a time. Each row is one vector (g++ does not vectorise the loops
+/// above); several rows hide the latency of the additions.
 __attribute__((always_inline)) inline void multiply_by_eights(int m, std::ptrdiff_t n, std::ptrdiff_t k, const float* a,
                                                               const float* b, float* c) {
   using Eight = float __attribute__((vector_size(32)));
@@ -81,15 +81,14 @@ __attribute__((always_inline)) inline void multiply_by_eights(int m, std::ptrdif
   }
 }
 
-// What sums of e4m3 need of vectors of eight columns.
+// Vectors of eight columns for sums of e4m3.
 using Eight = float __attribute__((vector_size(32)));
 using EightInts = std::int32_t __attribute__((vector_size(32)));
 
-constexpr int kSumBits = 13;       // below the leading bit of the largest number that is added
-constexpr int kNoExponent = -100;  // of zero: less than that of any number that matters, and 2^(13 + 100) is a float
+constexpr int kSumBits = 13;       // below the leading bit of the largest addend
+constexpr int kNoExponent = -100;  // of zero: smaller than any relevant exponent, and 2^(13 + 100) is a float
 
-/// Where the leading bits of `count` numbers of e4m3 are: subnormal ones are taken to have that of the least normal
-/// one.
+/// The exponents of `count` e4m3 numbers: subnormal numbers get the exponent of the smallest normal number.
 void exponents_of_e4m3(const float* values, int count, std::int32_t* exponents) {
   for (int i = 0; i < count; ++i) {
     const int exponent = int(std::bit_cast<std::uint32_t>(values[i]) >> 23 & 0xff) - 127;
@@ -109,14 +108,14 @@ __attribute__((always_inline)) inline void add_eight_e4m3(std::ptrdiff_t n, cons
     const EightInts exponents = b_exponents[k] + a_exponents[k];
     top = exponents > top ? exponents : top;
   }
-  // 2^(13 - top), and its inverse, by their exponents' bits.
+  // 2^(13 - top) and its inverse, constructed from the bits of their exponents.
   const Eight scale = reinterpret_cast<Eight>((kSumBits - top + 127) << 23);
   const Eight unit = reinterpret_cast<Eight>((top - kSumBits + 127) << 23);
   EightInts integer = __builtin_convertvector(sum * scale, EightInts);
   for (std::ptrdiff_t k = 0; k < 32; ++k) {
     Eight row;
     std::memcpy(&row, b + k * n, sizeof row);
-    integer += __builtin_convertvector(row * a[k] * scale, EightInts);  // the products are exact
+    integer += __builtin_convertvector(row * a[k] * scale, EightInts);  // each term a·b is exact
   }
   const EightInts whole = reinterpret_cast<EightInts>(__builtin_convertvector(integer, Eight));
   constexpr std::int32_t kKept = ~((1 << (23 - kSumBits)) - 1);
@@ -158,11 +157,11 @@ void multiply_rows_by_columns(int m, int n, int k, const float* a, const float* 
 
 SIMT_FOR_EACH_PROCESSOR
 void multiply_e4m3(int m, int n, const float* a, const float* b, float* c) {
-  constexpr int kRows = 64;  // of a wgmma
+  constexpr int kRows = 64;  // rows of a wgmma
   const auto is_nan = [](float x) { return x != x; };
   if (std::any_of(a, a + std::ptrdiff_t(m) * 32, is_nan) || std::any_of(b, b + std::ptrdiff_t(32) * n, is_nan))
     return multiply_by_eights(m, n, 32, a, b, c);
-  std::int32_t a_exponents[kRows * 32];  // a simulated thread's stack holds it: not those of all of b as well
+  std::int32_t a_exponents[kRows * 32];  // small enough for a simulated thread's stack, unlike the exponents of b
   exponents_of_e4m3(a, m * 32, a_exponents);
   for (std::ptrdiff_t j = 0; j < n; j += 8) {
     EightInts b_exponents[32];
@@ -175,7 +174,8 @@ void multiply_e4m3(int m, int n, const float* a, const float* b, float* c) {
 
 void fill_unset(void* x, int count, ElementType element) {
   if (element == ElementType::e4m3) {
-    std::fill_n(static_cast<std::uint8_t*>(x), count, std::uint8_t{0xff});  // a NaN, but one that computations give too
+    std::fill_n(static_cast<std::uint8_t*>(x), count,
+                std::uint8_t{0xff});  // a NaN, but one that computations produce too
   } else if (element == ElementType::half || element == ElementType::bfloat16) {
     std::fill_n(static_cast<std::uint16_t*>(x), count, element == ElementType::half ? kUnsetHalf : kUnsetBfloat16);
   } else {

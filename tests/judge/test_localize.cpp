@@ -1,5 +1,5 @@
-// One conclusion for an exercise, from verdicts as data; and that no text decides anything.
-#include "common/judge/narrow.hpp"
+// One conclusion for an exercise, computed from the data of verdicts and independent of their texts.
+#include "common/judge/localize.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -24,21 +24,21 @@ TensorFinding wrong(const std::string& tensor, std::vector<AxisFinding> where = 
   return finding;
 }
 
-Trial trial(std::map<std::string, double> numbers, std::vector<TensorFinding> tensors) {
-  Trial trial;
-  trial.numbers = std::move(numbers);
-  trial.tensors = std::move(tensors);
-  return trial;
+Observation observation(std::map<std::string, double> numbers, std::vector<TensorFinding> tensors) {
+  Observation observation;
+  observation.numbers = std::move(numbers);
+  observation.tensors = std::move(tensors);
+  return observation;
 }
 
-Verdict passed(std::vector<Trial> trials) {
+Verdict passed(std::vector<Observation> observations) {
   Verdict verdict;
   verdict.result = Result::passed;
-  verdict.trials = std::move(trials);
+  verdict.observations = std::move(observations);
   return verdict;
 }
-Verdict failed(std::vector<Trial> trials, std::optional<Cause> cause = {}) {
-  Verdict verdict = passed(std::move(trials));
+Verdict failed(std::vector<Observation> observations, std::optional<Cause> cause = {}) {
+  Verdict verdict = passed(std::move(observations));
   verdict.result = Result::failed;
   verdict.cause = std::move(cause);
   return verdict;
@@ -87,9 +87,9 @@ std::vector<Verdict> samples() {
     if (number % 2 == 0) verdict.cause = Cause{"no-scale", "no scale: your output", "matches exactly", {"race"}};
     if (number % 3 != 0) verdict.reports = {race(), race()};
     verdict.reports_left_out = std::size_t(number);
-    verdict.trials = {trial({{"d", 64}, {"mask", 1}, {"scale", INFINITY}},
-                            {right("lse"), wrong("O", {{"row", 100, 16, 95, false, 32, 16, 31}})})};
-    verdict.trials[0].only_l_is_wrong = number % 2 == 0;
+    verdict.observations = {observation({{"d", 64}, {"mask", 1}, {"scale", INFINITY}},
+                                        {right("lse"), wrong("O", {{"row", 100, 16, 95, false, 32, 16, 31}})})};
+    verdict.observations[0].only_l_is_wrong = number % 2 == 0;
     verdict.unavailable = result == Result::skipped;
     verdict.blocked_by = result == Result::blocked ? "3.5" : "";
     verdict.place = SourcePlace{"chapters/03_tiled_wmma/tiled_wmma.cu", 118};
@@ -100,7 +100,7 @@ std::vector<Verdict> samples() {
   return all;
 }
 
-/// Every text that is for people, made unreadable.
+/// Scrambles all texts for people.
 Verdict scrambled(Verdict verdict) {
   const auto scramble = [](std::string& text) {
     for (char& c : text) c = char('a' + (static_cast<unsigned char>(c) * 7 + 3) % 26);
@@ -123,7 +123,7 @@ TEST_CASE("a verdict goes through JSON whole, each report with all its fields") 
     const nlohmann::json json = to_json(verdict);
     const Verdict back = verdict_from_json(nlohmann::json::parse(json.dump()));
     CHECK(to_json(back) == json);
-    CHECK(back.trials == verdict.trials);
+    CHECK(back.observations == verdict.observations);
     REQUIRE(back.reports.size() == verdict.reports.size());
     for (const simt::Report& report : back.reports) {
       CHECK(report.text() == race().text());
@@ -164,7 +164,7 @@ TEST_CASE("scrambled texts change no result, no conclusion, no report's kind and
     CHECK(plain[i].unavailable == strange[i].unavailable);
     CHECK(plain[i].blocked_by == strange[i].blocked_by);
     CHECK(plain[i].cause_id() == strange[i].cause_id());
-    CHECK(plain[i].trials == strange[i].trials);
+    CHECK(plain[i].observations == strange[i].observations);
     REQUIRE(plain[i].reports.size() == strange[i].reports.size());
     for (std::size_t r = 0; r < plain[i].reports.size(); ++r)
       CHECK(plain[i].reports[r].mistake == strange[i].reports[r].mistake);
@@ -178,7 +178,7 @@ TEST_CASE("scrambled texts change no result, no conclusion, no report's kind and
 }
 
 TEST_CASE("where nothing failed there is nothing to conclude") {
-  const Conclusion conclusion = of({passed({trial({{"d", 64}}, {right("O")})})});
+  const Conclusion conclusion = of({passed({observation({{"d", 64}}, {right("O")})})});
   CHECK(conclusion.causes.empty());
   CHECK(conclusion.facts.empty());
 }
@@ -194,19 +194,19 @@ TEST_CASE("the cause that explains most failures comes first, and each is said o
 }
 
 TEST_CASE("a match that most wrong answers contradict is no cause") {
-  const std::vector<Trial> tried{trial({{"d", 128}}, {wrong("O"), wrong("lse")})};
+  const std::vector<Observation> tried{observation({{"d", 128}}, {wrong("O"), wrong("lse")})};
   const Verdict match = failed(tried, Cause{"sum-overwritten", "only the last column counts", "exactly", {}});
   CHECK(of({match}).causes.size() == 1);
   CHECK(of({match, match, failed(tried)}).causes.size() == 1);
   CHECK(of({match, failed(tried)}).causes.empty());
-  // What the test itself knows, and other kinds of failures, are no evidence either way.
+  // Causes that a test checks directly, and other kinds of failures, are not counted as evidence.
   CHECK(of({match, failed({}), failed(tried, Cause{"traffic", "loaded twice", "", {}})}).causes.size() == 2);
 }
 
 TEST_CASE("numbers that come of what the simulator has seen are those of no mistake") {
   Verdict seen = failed({}, Cause{"race", "a race", "", {}});
   seen.reports = {race()};
-  const Verdict match = failed({trial({{"d", 64}}, {wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});
+  const Verdict match = failed({observation({{"d", 64}}, {wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});
   CHECK(of({seen, match}).causes.size() == 1);
   CHECK(of({seen, match}).causes[0].id == "race");
 }
@@ -216,10 +216,10 @@ TEST_CASE("where numbers are wrong, what was counted is no cause") {
   cost.of_cost = true;
   const Verdict counted = failed({}, cost);
   CHECK(of({counted}).causes.size() == 1);
-  const Conclusion wrong_too = of({counted, failed({trial({{"d", 64}}, {wrong("O")})})});
+  const Conclusion wrong_too = of({counted, failed({observation({{"d", 64}}, {wrong("O")})})});
   CHECK(wrong_too.causes.empty());
   CHECK(wrong_too.facts ==
-        std::vector<std::string>{"what is counted is off, too, perhaps for the same reason: Q is loaded too often"});
+        std::vector<std::string>{"the counters are wrong too, possibly for the same reason: Q is loaded too often"});
   CHECK(of({counted, counted, failed({}, Cause{"rows-mixed", "rows are mixed up", "", {}})}).causes.size() == 2);
 }
 
@@ -255,7 +255,7 @@ TEST_CASE("what other mistakes lead to is no cause beside one that is known") {
 
 TEST_CASE("of a hidden test neither the measure nor what it tried is told") {
   Verdict hidden =
-      failed({trial({{"d", 64}}, {right("lse"), wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});
+      failed({observation({{"d", 64}}, {right("lse"), wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});
   hidden.hidden = true;
   const Conclusion conclusion = of({hidden});
   CHECK(conclusion.facts.empty());
@@ -264,46 +264,52 @@ TEST_CASE("of a hidden test neither the measure nor what it tried is told") {
 }
 
 TEST_CASE("what is right and what is wrong halves the search") {
-  const auto twice = [](const Trial& tried) { return of({failed({tried, tried})}); };
-  CHECK(says(twice(trial({}, {wrong("O"), right("lse")})), "the LSE is right, O is wrong: m and l are fine"));
+  const auto twice = [](const Observation& tried) { return of({failed({tried, tried})}); };
+  CHECK(says(twice(observation({}, {wrong("O"), right("lse")})), "the LSE is right, O is wrong: m and l are right"));
   TensorFinding scaled = wrong("O");
   scaled.scaled_together = "row";
-  CHECK(says(of({failed({trial({}, {scaled})})}), "each row of O is what it should be but for a factor"));
-  CHECK_FALSE(says(of({failed({trial({}, {scaled})}), failed({trial({}, {wrong("O")})})}), "factor"));
+  CHECK(says(of({failed({observation({}, {scaled})})}), "each row of O is right except for a factor"));
+  CHECK_FALSE(says(of({failed({observation({}, {scaled})}), failed({observation({}, {wrong("O")})})}), "factor"));
   scaled.scaled_together = "columns 0 to 3 of every 8";
-  CHECK(says(of({failed({trial({}, {scaled})})}), "columns 0 to 3 of every 8 of a row have another one than the next"));
+  CHECK(says(of({failed({observation({}, {scaled})})}),
+             "columns 0 to 3 of every 8 of a row have a different factor than the columns after them"));
   TensorFinding moved = wrong("O");
   moved.elsewhere = "row 0 holds what belongs in row 16";
-  CHECK(says(of({failed({trial({}, {moved}), trial({}, {wrong("O")})})}), "row 0 holds what belongs in row 16"));
-  CHECK_FALSE(says(of({failed({trial({}, {moved}), trial({}, {wrong("O")}), trial({}, {wrong("O")})})}), "belongs"));
-  CHECK(says(twice(trial({}, {right("m"), wrong("l")})), "m is right, l is wrong"));
-  CHECK(says(twice(trial({}, {right("dV"), wrong("dQ"), wrong("dK")})), "dV is right, dK and dQ are wrong: P is fine"));
-  Trial l = trial({}, {wrong("O"), wrong("lse")});
-  CHECK(twice(l).facts.empty());  // that all is wrong does not narrow it
+  CHECK(says(of({failed({observation({}, {moved}), observation({}, {wrong("O")})})}),
+             "row 0 holds what belongs in row 16"));
+  CHECK_FALSE(
+      says(of({failed({observation({}, {moved}), observation({}, {wrong("O")}), observation({}, {wrong("O")})})}),
+           "belongs"));
+  CHECK(says(twice(observation({}, {right("m"), wrong("l")})), "m is right, l is wrong"));
+  CHECK(says(twice(observation({}, {right("dV"), wrong("dQ"), wrong("dK")})),
+             "dV is right, dK and dQ are wrong: P is right"));
+  Observation l = observation({}, {wrong("O"), wrong("lse")});
+  CHECK(twice(l).facts.empty());  // wrong everywhere: nothing to localize
   l.only_l_is_wrong = true;
   CHECK(says(of({failed({l})}), "only l is wrong"));
   // With one key O is right, whatever the score is: one call is no evidence.
-  CHECK_FALSE(says(of({failed({trial({}, {right("O"), wrong("lse")})})}), "is right"));
-  // Right only where everything is right says nothing.
-  CHECK_FALSE(says(of({failed({trial({}, {wrong("O")})}), passed({trial({}, {right("lse")})})}), "right"));
+  CHECK_FALSE(says(of({failed({observation({}, {right("O"), wrong("lse")})})}), "is right"));
+  // A tensor that is right only in right calls is no evidence.
+  CHECK_FALSE(says(of({failed({observation({}, {wrong("O")})}), passed({observation({}, {right("lse")})})}), "right"));
   // Wrong in another test: not right.
   CHECK_FALSE(
-      says(of({failed({trial({}, {wrong("O"), right("lse")})}), failed({trial({}, {wrong("lse")})})}), "is right"));
+      says(of({failed({observation({}, {wrong("O"), right("lse")})}), failed({observation({}, {wrong("lse")})})}),
+           "is right"));
 }
 
 TEST_CASE("what all wrong calls have and no right one has is said") {
-  std::vector<Trial> right_ones, wrong_ones;
+  std::vector<Observation> right_ones, wrong_ones;
   for (const double d : {32, 64})
     for (const double Nk : {64, 100, 128})
-      right_ones.push_back(trial({{"d", d}, {"Nk", Nk}, {"Bc", 64}}, {right("O")}));
-  wrong_ones.push_back(trial({{"d", 128}, {"Nk", 64}, {"Bc", 64}}, {wrong("O")}));
-  wrong_ones.push_back(trial({{"d", 128}, {"Nk", 100}, {"Bc", 64}}, {wrong("O")}));
+      right_ones.push_back(observation({{"d", d}, {"Nk", Nk}, {"Bc", 64}}, {right("O")}));
+  wrong_ones.push_back(observation({{"d", 128}, {"Nk", 64}, {"Bc", 64}}, {wrong("O")}));
+  wrong_ones.push_back(observation({{"d", 128}, {"Nk", 100}, {"Bc", 64}}, {wrong("O")}));
   const Conclusion conclusion = of({passed(right_ones), failed(wrong_ones)});
-  CHECK(says(conclusion, "only with d = 128: the 2 calls that are so are all wrong, the 6 others are all right"));
+  CHECK(says(conclusion, "only with d = 128: all 2 such calls are wrong; the 6 other calls are all right"));
   CHECK_FALSE(says(conclusion, "Bc"));
 
   SECTION("not where a wrong call has it not") {
-    wrong_ones.push_back(trial({{"d", 64}, {"Nk", 100}, {"Bc", 64}}, {wrong("O")}));
+    wrong_ones.push_back(observation({{"d", 64}, {"Nk", 100}, {"Bc", 64}}, {wrong("O")}));
     CHECK_FALSE(says(of({passed(right_ones), failed(wrong_ones)}), "only with d"));
   }
   SECTION("not from one right call, nor from one wrong one") {
@@ -314,62 +320,65 @@ TEST_CASE("what all wrong calls have and no right one has is said") {
 
 TEST_CASE("coincidence is no fact") {
   // One wrong call in five with several heads: heads are tried with another input than the rest.
-  std::vector<Trial> right_ones, wrong_ones{trial({{"B", 1}, {"H", 2}, {"Nk", 133}}, {wrong("O")})};
-  for (const double Nk : {64, 65, 66, 67}) right_ones.push_back(trial({{"B", 1}, {"H", 2}, {"Nk", Nk}}, {right("O")}));
-  for (const double Nk : {10, 20}) right_ones.push_back(trial({{"B", 1}, {"H", 1}, {"Nk", Nk}}, {right("O")}));
+  std::vector<Observation> right_ones, wrong_ones{observation({{"B", 1}, {"H", 2}, {"Nk", 133}}, {wrong("O")})};
+  for (const double Nk : {64, 65, 66, 67})
+    right_ones.push_back(observation({{"B", 1}, {"H", 2}, {"Nk", Nk}}, {right("O")}));
+  for (const double Nk : {10, 20}) right_ones.push_back(observation({{"B", 1}, {"H", 1}, {"Nk", Nk}}, {right("O")}));
   CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
   // Two wrong calls of two with the mask, which is tried with sizes of its own: no two calls differ in it alone.
-  wrong_ones = {trial({{"mask", 1}, {"Nk", 90}}, {wrong("O")}), trial({{"mask", 1}, {"Nk", 91}}, {wrong("O")})};
-  right_ones = {trial({{"mask", 0}, {"Nk", 64}}, {right("O")}), trial({{"mask", 0}, {"Nk", 65}}, {right("O")})};
+  wrong_ones = {observation({{"mask", 1}, {"Nk", 90}}, {wrong("O")}),
+                observation({{"mask", 1}, {"Nk", 91}}, {wrong("O")})};
+  right_ones = {observation({{"mask", 0}, {"Nk", 64}}, {right("O")}),
+                observation({{"mask", 0}, {"Nk", 65}}, {right("O")})};
   CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
-  right_ones.push_back(trial({{"mask", 0}, {"Nk", 90}}, {right("O")}));
+  right_ones.push_back(observation({{"mask", 0}, {"Nk", 90}}, {right("O")}));
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}), "only with the causal mask"));
   // Sizes that differ in more than one way: nothing says which of them matters.
   right_ones.clear(), wrong_ones.clear();
   for (const double Nq : {64, 96, 128})
-    right_ones.push_back(trial({{"Nq", Nq}, {"Nk", 128}, {"Br", 32}}, {right("O")}));
-  for (const double Nq : {63, 65, 70}) wrong_ones.push_back(trial({{"Nq", Nq}, {"Nk", 33}, {"Br", 32}}, {wrong("O")}));
+    right_ones.push_back(observation({{"Nq", Nq}, {"Nk", 128}, {"Br", 32}}, {right("O")}));
+  for (const double Nq : {63, 65, 70})
+    wrong_ones.push_back(observation({{"Nq", Nq}, {"Nk", 33}, {"Br", 32}}, {wrong("O")}));
   CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
 }
 
 TEST_CASE("ragged tiles, and a few right answers among many wrong ones") {
-  std::vector<Trial> right_ones, wrong_ones;
+  std::vector<Observation> right_ones, wrong_ones;
   for (const double Nk : {64, 128, 192, 256, 320, 384})
-    right_ones.push_back(trial({{"Nk", Nk}, {"Bc", 64}}, {right("O")}));
-  for (const double Nk : {1, 65, 100, 200, 333}) wrong_ones.push_back(trial({{"Nk", Nk}, {"Bc", 64}}, {wrong("O")}));
+    right_ones.push_back(observation({{"Nk", Nk}, {"Bc", 64}}, {right("O")}));
+  for (const double Nk : {1, 65, 100, 200, 333})
+    wrong_ones.push_back(observation({{"Nk", Nk}, {"Bc", 64}}, {wrong("O")}));
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
-             "only where Nk is no multiple of Bc: the 5 calls that are so are all wrong"));
-  right_ones.push_back(trial({{"Nk", 63}, {"Bc", 64}}, {right("O")}));  // as an input may hide it
+             "only if Nk is not a multiple of Bc: all 5 such calls are wrong"));
+  right_ones.push_back(observation({{"Nk", 63}, {"Bc", 64}}, {right("O")}));  // some inputs hide the mistake
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
-             "only where Nk is no multiple of Bc: of the 6 calls that are so 5 are wrong, the 6 others"));
+             "only if Nk is not a multiple of Bc: of 6 such calls, 5 are wrong; the 6 other"));
 }
 
 TEST_CASE("of several conditions the one with the fewest exceptions is said, and no worse one beside it") {
   // Wrong with the causal mask. The tests try that with d = 32 alone, and d = 32 without the mask as well.
-  std::vector<Trial> right_ones, wrong_ones;
+  std::vector<Observation> right_ones, wrong_ones;
   for (const double d : {32, 32, 32, 32, 64, 64, 64, 64, 64, 64})
-    right_ones.push_back(trial({{"d", d}, {"mask", 0}, {"Nk", 128}, {"Bc", 32}}, {right("O")}));
+    right_ones.push_back(observation({{"d", d}, {"mask", 0}, {"Nk", 128}, {"Bc", 32}}, {right("O")}));
   for (int i = 0; i < 5; ++i)
-    wrong_ones.push_back(trial({{"d", 32}, {"mask", 1}, {"Nk", 128}, {"Bc", 32}}, {wrong("O")}));
+    wrong_ones.push_back(observation({{"d", 32}, {"mask", 1}, {"Nk", 128}, {"Bc", 32}}, {wrong("O")}));
   const Conclusion conclusion = of({passed(right_ones), failed(wrong_ones)});
-  CHECK(says(conclusion,
-             "only with the causal mask: the 5 calls that are so are all wrong, the 10 others are all "
-             "right"));
+  CHECK(says(conclusion, "only with the causal mask: all 5 such calls are wrong; the 10 other calls are all right"));
   CHECK_FALSE(says(conclusion, "only with d"));
 }
 
 TEST_CASE("that the launch matters is said only where one problem is right in another launch") {
   const auto call = [](double Nk, double warps, bool is_right) {
-    return trial({{"Nk", Nk}, {"warps", warps}, {"Br", 32 * warps}}, {is_right ? right("O") : wrong("O")});
+    return observation({{"Nk", Nk}, {"warps", warps}, {"Br", 32 * warps}}, {is_right ? right("O") : wrong("O")});
   };
   // Wrong for many keys. Those are tried with four warps alone.
-  std::vector<Trial> right_ones, wrong_ones;
+  std::vector<Observation> right_ones, wrong_ones;
   for (const double Nk : {10, 20, 30}) right_ones.push_back(call(Nk, 1, true));
   for (const double Nk : {130, 192, 256}) wrong_ones.push_back(call(Nk, 4, false));
   CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
   right_ones.push_back(call(192, 1, true));
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
-             "only with warps = 4: the 3 calls that are so are all wrong, the 4 others are all right"));
+             "only with warps = 4: all 3 such calls are wrong; the 4 other calls are all right"));
 }
 
 TEST_CASE("a place that all wrong answers share is said, with the kernel's warps") {
@@ -378,23 +387,23 @@ TEST_CASE("a place that all wrong answers share is said, with the kernel's warps
   O.rows_per_warp = 32;
   TensorFinding other = wrong("O", {rows, {"column", 128, 32, 127, true}});
   other.rows_per_warp = 32;
-  const Conclusion conclusion = of({failed({trial({}, {O})}), failed({trial({}, {other})})});
+  const Conclusion conclusion = of({failed({observation({}, {O})}), failed({observation({}, {other})})});
   CHECK(says(conclusion, "O is wrong only in rows 16 to 31 of each warp"));
   CHECK(says(conclusion, "O is wrong only in columns from 32 on"));
-  CHECK(of({failed({trial({}, {O})})}).facts.empty());  // one call may be so by chance
+  CHECK(of({failed({observation({}, {O})})}).facts.empty());  // a single call may be a coincidence
   other.where[1].first = 0;
-  CHECK_FALSE(says(of({failed({trial({}, {O})}), failed({trial({}, {other})})}), "columns"));
+  CHECK_FALSE(says(of({failed({observation({}, {O})}), failed({observation({}, {other})})}), "columns"));
 }
 
 TEST_CASE("NaN that was computed is told from what was not written") {
   TensorFinding O = wrong("O");
   O.nan = O.off;
-  CHECK(says(of({failed({trial({}, {O})})}), "the NaN was computed"));
+  CHECK(says(of({failed({observation({}, {O})})}), "from a computation"));
   O.elements = O.off;
-  CHECK(says(of({failed({trial({}, {O})})}), "O is NaN everywhere in such calls"));
+  CHECK(says(of({failed({observation({}, {O})})}), "O is NaN everywhere in these calls"));
   O.nan = 0;
   O.unwritten = O.off;
-  CHECK(says(of({failed({trial({}, {O})})}), "nothing was written"));
+  CHECK(says(of({failed({observation({}, {O})})}), "writes nothing"));
   O.unwritten = 1;
-  CHECK_FALSE(says(of({failed({trial({}, {O})})}), "NaN"));
+  CHECK_FALSE(says(of({failed({observation({}, {O})})}), "NaN"));
 }

@@ -1,4 +1,4 @@
-#include "common/judge/trial.hpp"
+#include "common/judge/observation.hpp"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ std::string AxisFinding::repetition(std::int64_t rows_per_warp) const {
                      : fmt::format("{} {} to {} {}", plural(), low, high, each);
 }
 
-bool Trial::wrong() const {
+bool Observation::wrong() const {
   return reported || std::ranges::any_of(tensors, [](const TensorFinding& tensor) { return !tensor.right; });
 }
 
@@ -38,22 +38,23 @@ double number_from_json(const json& value) {
   return text == "nan" ? std::nan("") : text == "inf" ? INFINITY : -INFINITY;
 }
 
-json to_json(const Trial& trial) {
+json to_json(const Observation& observation) {
   json document{{"numbers", json::object()},
-                {"tensors", trial.tensors},
-                {"reported", trial.reported},
-                {"only_l_is_wrong", trial.only_l_is_wrong ? json(*trial.only_l_is_wrong) : json(nullptr)}};
-  for (const auto& [name, value] : trial.numbers) document["numbers"][name] = number_json(value);
+                {"tensors", observation.tensors},
+                {"reported", observation.reported},
+                {"only_l_is_wrong", observation.only_l_is_wrong ? json(*observation.only_l_is_wrong) : json(nullptr)}};
+  for (const auto& [name, value] : observation.numbers) document["numbers"][name] = number_json(value);
   return document;
 }
 
-Trial trial_from_json(const json& json) {
-  Trial trial;
-  for (const auto& [name, value] : json.at("numbers").items()) trial.numbers[name] = number_from_json(value);
-  json.at("tensors").get_to(trial.tensors);
-  trial.reported = json.at("reported");
-  if (const auto& told = json.at("only_l_is_wrong"); !told.is_null()) trial.only_l_is_wrong = told.get<bool>();
-  return trial;
+Observation observation_from_json(const json& json) {
+  Observation observation;
+  for (const auto& [name, value] : json.at("numbers").items()) observation.numbers[name] = number_from_json(value);
+  json.at("tensors").get_to(observation.tensors);
+  observation.reported = json.at("reported");
+  if (const auto& only_l = json.at("only_l_is_wrong"); !only_l.is_null())
+    observation.only_l_is_wrong = only_l.get<bool>();
+  return observation;
 }
 
 }  // namespace workbook::judge
