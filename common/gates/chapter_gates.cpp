@@ -28,7 +28,7 @@ book::MarkedFile marked(const Chapter& chapter, const std::string& file, const s
   return book::parse_marked("solutions/" + chapter.name() + "/" + file, text);
 }
 
-constexpr double kSanitizedTime = 4;  ///< how many times as long a call may take where sanitizers look at each access
+constexpr double kSanitizedTime = 4;  ///< how many times as long a call may take where sanitizers check each access
 
 /// The solution with only the exercise open that a mutant changes.
 Texts only_open(const Workspace& workspace, const Chapter& chapter, const Mutant& mutant) {

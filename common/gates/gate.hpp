@@ -46,7 +46,7 @@ class KeptResults;
 /// What tests ask of the solutions' kernels (instances.hpp), by chapter and test.
 using Noted = std::map<const book::Chapter*, std::map<std::string, std::set<std::string>>>;
 
-/// What the gates look at, and what they leave for whoever reports.
+/// What the gates examine, and what they leave for the report.
 struct Inspection {
   const judge::Workspace& workspace;
   std::vector<const book::Chapter*> chapters;  ///< those that the gates of chapters go through

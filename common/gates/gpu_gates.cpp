@@ -26,7 +26,7 @@ using judge::Result, judge::Verdict, judge::Workspace;
 /// The smallest GPUs that readers have; and others. (The simulator is an H100 unless told otherwise.)
 constexpr const char* kSmallest[] = {"t4", "rtx4090"};
 constexpr const char* kClasses[] = {"t4", "rtx4090", "a100", "h100", "b200"};
-/// Of a chapter's tests so many may be skipped on a GPU that has its instructions.
+/// The share of a chapter's tests that may be skipped on a GPU that has its instructions.
 constexpr double kMostSkipped = 0.1;
 
 /// Processes that are started meanwhile take on a GPU's limits.

@@ -13,7 +13,7 @@ void check_order(Inspection& inspection, Findings& findings);
 
 // lesson_gates.cpp
 /// Every exercise is in its lesson, with a why, and every picture of the chapter; at most 800 words precede the
-/// first exercise; C++ in a lesson stands in the code that the build compiles, outside the answers; links within the
+/// first exercise; C++ in a lesson occurs in the code that the build compiles, outside the answers; links within the
 /// repository lead somewhere; the exercises and tests that commands name are there; figures that a page takes from
 /// another file stand in it.
 void check_lessons(Inspection& inspection, Findings& findings);
@@ -60,8 +60,9 @@ void check_one_open(Inspection& inspection, Findings& findings);
 void check_one_wrong(Inspection& inspection, Findings& findings);
 
 // gpu_gates.cpp: other GPUs than the one that is here.
-/// The whole-chapter tests under the limits of the smallest GPU classes, on the simulator; all tests under those of all
-/// classes that students have. Of a chapter for which the class has the instructions none fails, and few are skipped.
+/// The whole-chapter tests under the limits of the smallest GPU classes, on the simulator; all tests under the limits
+/// of all classes that students have. Of a chapter for which the class has the instructions none fails, and few are
+/// skipped.
 void check_gpu_classes(Inspection& inspection, Findings& findings);
 void check_all_gpu_classes(Inspection& inspection, Findings& findings);
 /// nvcc compiles every kernel for each architecture that readers have; registers and spills go to a table.

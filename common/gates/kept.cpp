@@ -37,7 +37,7 @@ json digests_of(const Workspace& workspace, const Paths& files, Digests& digests
   return all;
 }
 
-/// Of the files in a folder; what lies in folders within it no worker of another chapter can include.
+/// Of the files in a folder; files in its subfolders no worker of another chapter can include.
 json folder_digests(const Workspace& workspace, const fs::path& folder, Digests& digests) {
   std::vector<fs::path> files;
   std::error_code ignored;
@@ -181,7 +181,7 @@ bool Digests::is_gates_own(const fs::path& path) const {
 
 bool Digests::stood_still() const {
   return std::ranges::all_of(known_, [&](const auto& entry) {
-    if (is_gates_own(entry.first)) return true;  // thousands, and nobody else writes them
+    if (is_gates_own(entry.first)) return true;  // thousands, and no other process writes them
     std::error_code missing;
     const auto time = fs::last_write_time(entry.first, missing);
     return missing ? entry.second == "none" : time <= since_ && entry.second != "none";
@@ -297,7 +297,7 @@ void KeptResults::keep(const std::string& key, const FilesRead& read, const json
       json{{"key", key}, {"read", files}, {"result", result}}.dump(-1, ' ', false, json::error_handler_t::replace);
   try {
     book::write_file(folder_ / book::hash(key) / book::hash(files.dump()), book::hash(text) + "\n" + text);
-  } catch (const std::runtime_error&) {  // no space, or a folder of somebody else
+  } catch (const std::runtime_error&) {  // no space, or a folder of another user
   }
 }
 

@@ -3,16 +3,16 @@
 //
 // A result is found by a key, a text with all that is known to go into it before anything is built: how workers are
 // compiled and linked, the packages of the machine, the content of the tree's files and of the book's, of the objects
-// that workers are linked with and of the test program, and what is asked of it. Beside it lies what the compiler has
+// that workers are linked with and of the test program, and what is asked of it. Beside it is what the compiler has
 // read, as ninja knows it afterwards: the result counts only while each of those files has the content that it had.
 // Paths within the book are relative to it. Nothing is kept of what ran on a GPU. (Where packages are not Debian's, a
 // change of the system's headers and libraries alone goes unnoticed: --fresh.)
 //
-// Every entry begins with the hash of the rest and holds its key in full. A damaged one, or one that somebody has
-// changed by hand, is not believed, and one under a wrong name is not taken. Whoever computes the hash anew can lie, as
-// can whoever changes the gate itself; a lie could only be that all is well, since other results are judged again after
-// they were run again. `check --fresh` believes none. The hashes have 64 bits: among a million files, two that differ
-// have the same one with a chance of 3 in 100 million.
+// Every entry begins with the hash of the rest and holds its key in full. A damaged one, or one that was
+// changed by hand, is not believed, and one under a wrong name is not taken. Recomputing the hash by hand can forge a
+// result, as can a change of the gate itself; a lie could only be that all is well, since other results are judged
+// again after they were run again. `check --fresh` believes none. The hashes have 64 bits: among a million files, two
+// that differ have the same one with a chance of 3 in 100 million.
 #pragma once
 
 #include <cstdint>

@@ -39,14 +39,15 @@ void add_words(std::vector<Word>& words, const std::string& line, int number, bo
   }
 }
 
-/// `text` with what is between two `marks`, and the marks themselves, replaced: by blanks of the same length, or, where
-/// `stands_for` is given, by that and blanks.
+/// `text` with what is between two marks, and the marks themselves, replaced by `stands_for` and blanks of the same
+/// length; without `stands_for`, by semicolons, which separate the words before and after it.
 void blank_between(std::string& text, std::string_view open, std::string_view close, std::string_view stands_for = "") {
   for (std::size_t at = text.find(open); at != std::string::npos; at = text.find(open, at)) {
     const std::size_t end = text.find(close, at + open.size());
     if (end == std::string::npos) return;
     for (std::size_t i = at; i < end + close.size(); ++i) {
-      if (text[i] != '\n') text[i] = i - at < stands_for.size() ? stands_for[i - at] : ' ';
+      if (text[i] == '\n') continue;
+      text[i] = i - at < stands_for.size() ? stands_for[i - at] : stands_for.empty() ? ';' : ' ';
     }
     at = end + close.size();
   }

@@ -80,7 +80,7 @@ void check_page(const Workspace& workspace, const fs::path& page, const std::set
     }
     if (in_cpp && !squeezed(line).empty() && !squeezed(line).starts_with("//")) {
       findings.expect(compiled.contains(squeezed(line)),
-                      where + ": this line of C++ stands in no file that the build compiles: " + line);
+                      where + ": this line of C++ is in no file that the build compiles: " + line);
     }
     if (in_code) continue;
     for (const std::string& target : links_in(line)) {
@@ -143,7 +143,7 @@ std::vector<std::string> numbers_in(const std::string& line) {
 }
 
 /// Between `<!-- figures: FILE -->` and `<!-- end of figures -->` every number of a table's row, but for what its first
-/// cell says, stands in FILE as well: figures are measured once and written down there.
+/// cell says, is in FILE as well: figures are measured once and written down there.
 void check_figures(const Workspace& workspace, const fs::path& page, const std::string& text, Findings& findings) {
   constexpr std::string_view begin = "<!-- figures: ", end = "<!-- end of figures -->";
   std::istringstream lines(text);
@@ -172,8 +172,8 @@ void check_figures(const Workspace& workspace, const fs::path& page, const std::
   findings.expect(!inside, fmt::format("{}:{}: {} is missing", workspace.shown(page), number, end));
 }
 
-/// A reader comes to the first exercise soon: before its heading stand at most so many words, which are what has a
-/// letter or a digit between two blanks. What later exercises need stands right before them.
+/// A reader comes to the first exercise soon: at most `most` words precede its heading; a word is what has a
+/// letter or a digit between two blanks. What later exercises need is right before them.
 void check_first_exercise(const Workspace& workspace, const Chapter& chapter, const fs::path& lesson,
                           const std::string& text, Findings& findings) {
   constexpr int most = 800;
@@ -181,7 +181,7 @@ void check_first_exercise(const Workspace& workspace, const Chapter& chapter, co
   int words = 0;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("#") && line.find("# " + chapter.exercises.front().id + " ") != std::string::npos) {
-      findings.expect(words <= most, fmt::format("{}:1: {} words stand before exercise {}, at most {} may",
+      findings.expect(words <= most, fmt::format("{}:1: {} words precede exercise {}, at most {} may",
                                                  workspace.shown(lesson), words, chapter.exercises.front().id, most));
       return;
     }

@@ -1,5 +1,5 @@
 // Known mistakes and mutants are two sides of one list: a mutant makes the mistake that its message names. This finds
-// what stands on one side alone.
+// what is on one side alone.
 #pragma once
 
 #include <map>
@@ -42,7 +42,7 @@ inline constexpr const char* kProperties[] = {
     "hidden tile",       // all keys of a tile are masked
     "row without keys",  // a row of -inf
 };
-inline constexpr int kMutantsByProperty = 60;  ///< at least so many have one
+inline constexpr int kMutantsByProperty = 60;  ///< the least number of mutants that have one
 
 /// How many mutants have each property. A sentence for a property that is not in the list, for one that has no mutant,
 /// and for too few in all. That an exercise's own test kills each is a condition of reading them.

@@ -76,7 +76,7 @@ MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const V
 }
 
 /// The confusion matrix: each cause against all mutants of the chapters that know it. Every mutant is compared with all
-/// causes of its chapter and of those that share it, so that one told of a mutant that makes another mistake stands off
+/// causes of its chapter and of those that share it, so that one told of a mutant that makes another mistake is off
 /// the diagonal.
 std::string confusion(const std::vector<Mutant>& mutants, const std::vector<MutantVerdict>& verdicts,
                       Findings& findings) {
@@ -88,7 +88,7 @@ std::string confusion(const std::vector<Mutant>& mutants, const std::vector<Muta
     ++(verdicts[i].diagnosis == mutants[i].diagnosis ? on : off);
   }
   causes.erase(judge::kUnknown);
-  findings.expect(off == 0, fmt::format("{} mutants are told the cause of another", off));
+  findings.expect(off == 0, fmt::format("{} mutants are diagnosed with the cause of another", off));
   return fmt::format("{} causes against {} mutants: {} told on the diagonal, {} off it", causes.size(), mutants.size(),
                      on, off);
 }

@@ -69,7 +69,7 @@ TEST_CASE("results do not depend on workers or lane order", "[whole]") {
   for (const auto& [workers, lane_seed] : {std::pair{1, 0}, {3, 0}, {0, 1}, {2, 2}}) {
     const BackwardResult other = backward(given, {{"workers", double(workers)}, {"lane_seed", double(lane_seed)}});
     const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
-    expect(same_bits(first, other), how + " a gradient is another, bit for bit",
+    expect(same_bits(first, other), how + " a gradient differs in some bits",
            "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
     expect(other.reply.counters == first.reply.counters, how + " the counters are others",
            "what a thread accesses depends on when it runs", "order-dependent");
@@ -461,8 +461,8 @@ TEST_CASE("the atomic variant agrees with the oracle and adds to every dQ once p
   numbers["atomic"] = 1;
   const worker::Reply reply = backward(input("normal", {1, heads, heads, Nq, Nk, d}, 420).given, numbers).reply;
   expect_count(reply, "dQ_sum.atomic_sectors", double(heads * tiles_of(Nk, resident) * Nq * d * 4) / 32,
-               fmt::format("{} heads · {} key tiles · {} · {} floats", heads, tiles_of(Nk, resident), Nq, d),
-               "dQ is added more or less often than once for each key tile", "traffic");
+               fmt::format("{} heads · {} K/V tiles · {} · {} floats", heads, tiles_of(Nk, resident), Nq, d),
+               "dQ is added more or less often than once for each K/V tile", "traffic");
   expect(reply.extra_bytes == heads * Nq * (8 + 4 * d),
          fmt::format("it allocates {} bytes, expected 8 for each query and 4 for each element of dQ: {}",
                      reply.extra_bytes, heads * Nq * (8 + 4 * d)),
@@ -470,7 +470,7 @@ TEST_CASE("the atomic variant agrees with the oracle and adds to every dQ once p
 }
 
 TEST_CASE("the atomic variant's dQ differs from run to run, within its bounds; dK and dV do not", "[whole]") {
-  // Several key blocks add to each dQ, in whatever order they come.
+  // Several K/V tiles add to each dQ, in no fixed order.
   constexpr int runs = 20;
   const std::int64_t Nq = 64, Nk = 1024, d = 64;
   const Input in = input("normal", {1, 1, 1, Nq, Nk, d}, 430);
@@ -487,13 +487,12 @@ TEST_CASE("the atomic variant's dQ differs from run to run, within its bounds; d
       largest = std::max(largest, std::abs(double(first.dQ.values[i])));
     }
     expect(other.dK.values == first.dK.values && other.dV.values == first.dV.values,
-           fmt::format("dK or dV of the atomic variant is another in run {}", run + 1),
+           fmt::format("dK or dV of the atomic variant differs in run {}", run + 1),
            "they have one writer, as in the chapter's own kernels", "order-dependent");
   }
   const auto different = double(std::count(differs.begin(), differs.end(), true));
-  report(
-      fmt::format("Nq={}, Nk={}, d={}: in {} runs dQ in float differs by at most {:.2g} in {:.0f} % of its elements, "
-                  "the largest of which is {:.2g}; the chapter's own kernels: by nothing (\"200 runs give the same "
-                  "bits\")",
-                  Nq, Nk, d, runs, spread, 100 * different / double(differs.size()), largest));
+  report(fmt::format(
+      "Nq={}, Nk={}, d={}, dQ in float: in {} runs {:.0f} % of dQ's elements differ, by at most {:.2g} (the "
+      "largest element is {:.2g}). The chapter's own kernels: no difference (\"200 runs give the same bits\").",
+      Nq, Nk, d, runs, 100 * different / double(differs.size()), spread, largest));
 }

@@ -266,12 +266,12 @@ TEST_CASE("each K/V tile releases its semaphores in every head", "[14.9]") {
     const Sizes sizes = usual_sizes(64, deterministic_mode);
     const Input in = input("normal", s, 82, {causal});
     const BackwardResult got = expect_right(in, all_gradients, sizes, {.workers = 1});
-    const std::int64_t turns = count_all_blocks(s, causal, sizes).visited * sizes.warps;
+    const std::int64_t increments = count_all_blocks(s, causal, sizes).visited * sizes.warps;
     const std::int64_t tickets = s.Hkv * tiles_of(s.Nk, sizes.Bc);
-    expect_count(
-        got.reply, "semaphores.atomic_requests", double(turns + tickets),
-        fmt::format("{} turns of warps in the Q tiles of all heads, and {} tickets, causal={}", turns, tickets, causal),
-        "a turn in a Q tile is ended more or less often than once", "turns");
+    expect_count(got.reply, "semaphores.atomic_requests", double(increments + tickets),
+                 fmt::format("{} semaphore increments by warps in the Q tiles of all heads, and {} tickets, causal={}",
+                             increments, tickets, causal),
+                 "a warp increments the semaphore of a Q tile more or less often than once", "turns");
   }
 }
 

@@ -1,4 +1,4 @@
-// Chapter 16's predicates, classes, lists, iterators and turns, as operations that the tests call by name.
+// Chapter 16's predicates, classes, lists, iterators and ranks, as operations that the tests call by name.
 #include <cstdint>
 #include <vector>
 
@@ -118,19 +118,19 @@ void iterator(const Arguments& call) {
   numbers.download(call.array<std::int32_t>("numbers"));
 }
 
-// rows, columns; given: classes -> numbers (rows, columns): the turn of each block
-__global__ void turns_given(const BlockClass* given, int rows, int columns, std::int32_t* numbers) {
+// rows, columns; given: classes -> numbers (rows, columns): the rank of each block
+__global__ void ranks_given(const BlockClass* given, int rows, int columns, std::int32_t* numbers) {
   const int block = int(blockIdx.x);
   const BlockTable table{const_cast<BlockClass*>(given), rows, columns};
-  if (threadIdx.x == 0) numbers[block] = dQ_turn(table, block / columns, block % columns);
+  if (threadIdx.x == 0) numbers[block] = dQ_rank(table, block / columns, block % columns);
 }
-void turns(const Arguments& call) {
+void ranks(const Arguments& call) {
   const int rows = number(call, "rows"), columns = number(call, "columns");
-  list<BlockClass>(call, turns_given, rows * columns, 32, rows, columns);
+  list<BlockClass>(call, ranks_given, rows * columns, 32, rows, columns);
 }
 
 const Operations operations{{"pairs", pairs}, {"classes", classes},   {"lists", lists},
-                            {"line", line},   {"iterator", iterator}, {"turns", turns}};
+                            {"line", line},   {"iterator", iterator}, {"ranks", ranks}};
 
 }  // namespace
 }  // namespace ch16

@@ -1,4 +1,4 @@
-// Chapter 16, backward: the transposed lists, and the turns of K/V tiles.
+// Chapter 16, backward: the transposed lists, and the ranks of K/V tiles.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ TEST_CASE("masked pairs contribute to no gradient", "[16.8]") {
   expect_no_keys_behind();
 }
 
-// ---- 16.9 turns ----
+// ---- 16.9 ranks ----
 
 namespace {
 
@@ -73,19 +73,19 @@ std::int64_t count_of(BlockLine line, std::int64_t end, std::initializer_list<in
   return std::count_if(line.begin(), line.begin() + end,
                        [&](int own) { return std::ranges::find(classes, own) != classes.end(); });
 }
-/// Wrong turns of a block.
-struct OtherTurn {
+/// Wrong ranks of a block.
+struct OtherRank {
   const char *id, *sentence;
   std::int64_t (*of)(BlockLine line, std::int64_t column);
 };
-const OtherTurn other_turns[] = {
-    {"turn-of-empty", "empty blocks are counted, whose turn never ends",
+const OtherRank other_ranks[] = {
+    {"turn-of-empty", "empty blocks are counted, which never increment the semaphore",
      [](BlockLine, std::int64_t column) { return column; }},
     {"turn-of-full", "full blocks alone are counted",
      [](BlockLine line, std::int64_t column) { return count_of(line, column, {1}); }},
     {"turn-of-partial", "partial blocks alone are counted",
      [](BlockLine line, std::int64_t column) { return count_of(line, column, {2}); }},
-    {"turn-from-1", "a block is counted itself: turns begin at 0",
+    {"turn-from-1", "a block is counted itself: ranks begin at 0",
      [](BlockLine line, std::int64_t column) {
        return count_of(line, column, {1, 2}) + 1;
      }},
@@ -93,26 +93,26 @@ const OtherTurn other_turns[] = {
 
 }  // namespace
 
-TEST_CASE("a turn is the number of earlier non-empty blocks", "[16.9]") {
+TEST_CASE("a rank is the number of earlier non-empty blocks", "[16.9]") {
   for (const auto& [rows, columns] : {std::pair{4, 5}, {1, 9}, {6, 1}, {3, 40}}) {
     std::vector<std::int32_t> classes;
     for (int n = 0; n < rows * columns; ++n) classes.push_back((n * n + n / 3) % 3);
-    const auto got = numbers_of("turns", {{"rows", rows}, {"columns", columns}}, classes, classes.size());
-    std::vector<bool> fits(std::size(other_turns), true);
+    const auto got = numbers_of("ranks", {{"rows", rows}, {"columns", columns}}, classes, classes.size());
+    std::vector<bool> fits(std::size(other_ranks), true);
     std::string wrong;
     for (int row = 0; row < rows; ++row)
       for (int column = 0; column < columns; ++column) {
         const BlockLine line(&classes[std::size_t(row * columns)], std::size_t(columns));
-        const std::int64_t is = got[std::size_t(row * columns + column)], turn = count_of(line, column, {1, 2});
+        const std::int64_t is = got[std::size_t(row * columns + column)], rank = count_of(line, column, {1, 2});
         if (line[std::size_t(column)] == 0) continue;
-        for (std::size_t n = 0; n < fits.size(); ++n) fits[n] = fits[n] && is == other_turns[n].of(line, column);
-        if (is != turn && wrong.empty())
-          wrong = fmt::format("K/V tile {} of {} is said to have turn {} in Q tile {}: it is turn {}", column, columns,
-                              is, row, turn);
+        for (std::size_t n = 0; n < fits.size(); ++n) fits[n] = fits[n] && is == other_ranks[n].of(line, column);
+        if (is != rank && wrong.empty())
+          wrong = fmt::format("K/V tile {} of {} is said to have rank {} in Q tile {}: it is rank {}", column, columns,
+                              is, row, rank);
       }
     const std::size_t other = std::size_t(std::ranges::find(fits, true) - fits.begin());
-    expect(wrong.empty(), wrong, other < fits.size() ? other_turns[other].sentence : "",
-           other < fits.size() ? other_turns[other].id : "unknown");
+    expect(wrong.empty(), wrong, other < fits.size() ? other_ranks[other].sentence : "",
+           other < fits.size() ? other_ranks[other].id : "unknown");
   }
 }
 

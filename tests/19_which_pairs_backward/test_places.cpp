@@ -319,7 +319,7 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
 
 }  // namespace
 
-TEST_CASE("dQ is added at its Q tile's address, when its turn has come", "[19.6]") {
+TEST_CASE("dQ is added at its Q tile's address, at its semaphore value", "[19.6]") {
   Slips<OtherTurn> slips;
   slips.fitting = all_other_turns();
   for (const Int d : {64, 128}) {

@@ -214,7 +214,7 @@ TEST_CASE("the gate fails for a lesson whose first exercise comes late, or never
   std::string words = "\n";
   for (int i = 0; i < 1000; ++i) words += i % 20 == 19 ? "word\n" : "word ";
   book.write(lesson, text.substr(0, text.find('\n')) + words + text.substr(text.find('\n')));
-  expect_failure(book, "lessons", lesson, 1, "words stand before exercise 1.1, at most 1000 may");
+  expect_failure(book, "lessons", lesson, 1, "words precede exercise 1.1, at most 800 may");
   book.write(lesson, text);
   book.edit(lesson, "### 1.1 ", "### One ");
   expect_failure(book, "lessons", lesson, 1, "no heading begins with exercise 1.1");
