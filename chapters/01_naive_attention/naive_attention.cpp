@@ -17,8 +17,8 @@
 namespace ch01 {
 
 void scaled_scores(Matrix<const float> Q, Matrix<const float> K, Matrix<float> S, float scale, bool causal) {
-  // TODO(1.1) Fill S: the dot product of query i and key j, times scale; -inf if query i does not see key j
-  // (about 10 lines).
+  // TODO(1.1) Fill S: the dot product of query i and key j, times scale; -inf if query i does not attend to
+  // key j (about 10 lines).
   // BEGIN 1.1
   WORKBOOK_TODO(1.1);
   // END 1.1

@@ -25,22 +25,22 @@ using workbook::Matrix;
 /// A masked score, and the maximum of an empty set of scores.
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-/// The running state of a softmax: the maximum of the scores so far, and the sum of exp(x - m) over them. The state of
-/// an empty set, or of masked scores only, is (-inf, 0).
+/// The running state of a softmax: the maximum of the scores x so far, and the sum of exp(x - m) over them. An empty
+/// set, and a set of masked scores only, has the state (-inf, 0).
 struct SoftmaxState {
   float m = minus_infinity;
   float l = 0;
 };
 
-/// Exercise 2.1. The state of the row x (n), from one pass in blocks of `block` >= 1 scores; the last block may be
-/// short. Some or all scores may be -inf.
+/// Exercise 2.1. The state of a row's scores x (n), from one pass in blocks of `block` >= 1 scores; the last block may
+/// be short. Some or all scores may be -inf.
 SoftmaxState online_softmax(std::span<const float> x, std::int64_t block);
 
 /// P (n) = softmax of x (n), from the state of exercise 2.1 (given). Returns the LSE of x.
 float softmax(std::span<const float> x, std::span<float> P, std::int64_t block);
 
 /// One query's attention over a set of keys, not divided by l: O is the sum of exp(s_j - m) V_j over the set.
-/// The state of an empty set, or of masked keys only, is m = -inf, l = 0, O = 0.
+/// The state of an empty set, or of masked keys only, is m = -inf, l = 0, and O = 0 (d zeros).
 struct PartialState {
   float m = minus_infinity;
   float l = 0;

@@ -36,7 +36,7 @@ struct Shared {
   SHARED_LAYOUT(Shared, (Q, d), (K, d), (V, d), (S, Bc), (P, Bc), (O_part, d), m_part, l_part, rescale, l);
 };
 
-/// A thread block may use at most 227 KB on an H100.
+/// A thread block may use at most 227 KiB on an H100.
 template <int d, int Br, int Bc, int warps>
 constexpr bool fits = sizeof(Shared<d, Br, Bc, warps>) <= 227 * 1024;
 

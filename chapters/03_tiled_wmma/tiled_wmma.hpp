@@ -19,9 +19,9 @@ namespace ch03 {
 using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
 /// The tile sizes and warps per thread block that kernels are built for. The first that fits the device's shared memory
-/// is the default. Shared memory per block: 64 KB (T4), 99 (RTX 30, 40 and 50), 163 (A100), 227 (H100, B200).
+/// is the default. Shared memory per block: 64 KiB (T4), 99 (RTX 30, 40 and 50), 163 (A100), 227 (H100, B200).
 inline constexpr Tiles built[] = {
-    {64, 64, 4},   // from 227 KB on for d = 128, from 163 for d = 64, from 99 for d = 32
+    {64, 64, 4},   // from 227 KiB on for d = 128, from 163 for d = 64, from 99 for d = 32
     {32, 64, 4},   // 163, 99, 64
     {32, 64, 2},   // 99, 64
     {32, 32, 1},   // 64: d = 128

@@ -61,8 +61,8 @@ __global__ void multiply_tiles_kernel(const half* __restrict__ A,  // (64, depth
                                       std::int64_t depth) {
   __shared__ __align__(32) half A_tile[tile_side][padded], B_tile[tile_side][padded];
   const int first_column = threadIdx.x / lanes * width;  // this warp's first column of C, a row of B
-  // TODO(3.4) Clear four accumulators per warp, once. For every 64 columns of A and B: load both tiles into shared
-  // memory, 16 bytes per access; multiply all rows of A by this warp's 16 rows of B. Two barriers (about 23 lines).
+  // TODO(3.4) Clear four accumulators per warp, once. For each group of 64 columns of A and B: load both tiles, 16
+  // bytes per access; multiply all rows of A by this warp's 16 rows of B. Two barriers (about 23 lines).
   // BEGIN 3.4
   WORKBOOK_TODO(3.4);
   // END 3.4

@@ -1,13 +1,13 @@
 // Chapter 4, Q split: the queries of a tile are divided among the warps. O and the LSE in one launch. Three kernels,
-// each a small step from the previous one:
+// each a small change of the previous one:
 //
 //   1  plain_split.cu  each warp has 32 rows of Q; the warps share only K and V
 //   2  prefetch.cu     the next tile of K and V is copied while the warps compute with this one
 //   3  q_split.cu      conditional rescaling, and a different schedule for d = 128: the chapter's kernel
 //
-// What changes: chapter 3 split the keys of a tile, so the warps combined their maxima, sums and partial O in shared
-// memory in every tile. Here each lane runs chapter 2's loop over one row, O stays in registers until the end, and a
-// block computes one Q tile, not a head, so that few long sequences fill the GPU too.
+// What changes: Part 2 of chapter 3 split the keys of a tile, so the warps combined their maxima, sums and partial O in
+// shared memory in every tile. Here each lane runs chapter 2's loop over one row, O stays in registers until the end,
+// and a block computes one Q tile, not a head, so that few long sequences fill the GPU too.
 // What it costs: each warp reads all of K and V from shared memory; chapter 3's warps read a quarter.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1, Algorithm 1; section 3.2 (the grid); section 3.3 ("split-Q").
@@ -29,7 +29,7 @@ inline constexpr Tiles built[] = {{128, 64, 4}, {128, 32, 4}, {64, 64, 2}, {32, 
 /// The same for kernels 1 and 2.
 inline constexpr Tiles built_for_1_and_2[] = {{128, 64, 4}, {32, 32, 1}};
 
-/// m may lag a row's maximum by this much, in units of log2, without a rescaling of O. P is then at most 2^8,
+/// m may be this far below a row's maximum, in units of log2, without a rescaling of O. P is then at most 2^8,
 /// which fp16 holds with the same relative precision as 1. With 0, m is the maximum. The idea and the threshold:
 /// Zadouri et al. 2026 (FlashAttention-4).
 inline constexpr float slack = 8;

@@ -1,4 +1,4 @@
-// Chapter 6, the recomputing backward: simple_backward.cu, optimized and for every d.
+// Chapter 6, backward with recomputation: simple_backward.cu, optimized and for every d.
 //
 // What changes, step by step:
 // - The streamed tile has two buffers, so that the next tile is copied while the current one is used.

@@ -1,4 +1,4 @@
-// Chapter 11, given: a consumer's registers, and the steps of its main loop, named as in the algorithm.
+// Chapter 11, given: a consumer's registers, and the calls of its main loop, named as in the algorithm.
 #pragma once
 
 #include "phases.hpp"

@@ -24,7 +24,7 @@ using workbook::cuda::wgmma_wait_group;
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr unsigned all_lanes = 0xffffffff;
 
-/// A kernel's sizes, and the features of its step (wgmma.hpp).
+/// A kernel's sizes, and the features of its version, `step` (wgmma.hpp).
 template <class Element_, int d_, int Bc_, int consumers_, int step>
 struct Kernel {
   using Element = Element_;
@@ -116,8 +116,9 @@ struct Position {
 //
 // TODO(11.2) make_barriers, called by one thread: initialise all mbarriers, and make them visible to TMA by a fence.
 // produce, called by the producer thread: load Q of all consumers; then K_j and V_j for each K/V tile j, from the last
-// to the first, starting at `position`. Before each load, wait until the stage is empty and expect the tile's bytes.
-// The coordinates of a box are 0, row, 0, head (about 22 lines).
+// to the first, starting at `position`. Before each load, wait until the stage is empty and expect the tile's bytes;
+// produce_all waits for Q_empty. The coordinates of a box, column, row, section and head, are 0, row, 0, head (about
+// 22 lines).
 // BEGIN 11.2
 template <class T>
 __device__ __forceinline__ void make_barriers(typename T::Shared& smem) {
@@ -131,9 +132,9 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
 }
 // END 11.2
 
-/// The producer's loop over the Q tiles of its thread block. A persistent block fetches its next tile index only after
-/// it has issued all loads of the current tile: an index fetched earlier would wait for this block while other blocks
-/// are idle. Consumers read the index when Q is full; an index past the last tile ends their loop. The next Q and index
+/// The producer's loop over the Q tiles of its thread block. A persistent block draws its next tile index only after
+/// it has issued all loads of the current tile: a tile claimed earlier would wait for this block while other blocks are
+/// idle. Consumers read the index when Q is full; an index past the last tile ends their loop. The next Q and index
 /// overwrite the current ones when all consumers have released Q.
 template <class T>
 __device__ __forceinline__ void produce_all(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,

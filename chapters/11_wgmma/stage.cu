@@ -1,6 +1,6 @@
 // Chapter 11's kernel as stages, given: the sizes that it is built for, and its launch. The first stage is the
-// chapter's kernel, and its earlier steps are variants: ./workbook trace 11 --set step=1. The last stage is the kernel
-// for bf16; its operation is "forward_bfloat16".
+// chapter's kernel, and its earlier versions are variants: ./workbook trace 11 --set step=1. The last stage is the
+// kernel for bf16; its operation is "forward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "wgmma.hpp"

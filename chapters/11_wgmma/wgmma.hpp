@@ -34,7 +34,7 @@ using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 /// further four, a consumer, have 64 rows of Q. S, P and O take Bc / 2, Bc / 4 and d / 2 registers of a thread, and Bc
 /// is the largest for which they fit: 128 for d = 64, 80 for d = 128. The last entry is for short sequences.
 inline constexpr Tiles built[] = {{192, 128, 16}, {192, 80, 16}, {128, 64, 12}};
-/// The steps to the chapter's kernel. Each adds one feature:
+/// The versions of the kernel, template argument and option `step`. Each adds one feature:
 /// 1 wgmma, TMA loads and a producer; rings of one stage;
 /// 2 rings of two stages;
 /// 3 S of the next tile overlaps with O += P V;
@@ -43,8 +43,8 @@ inline constexpr Tiles built[] = {{192, 128, 16}, {192, 80, 16}, {128, 64, 12}};
 /// 6 persistent blocks: at most one per SM, and each processes one Q tile after another.
 inline constexpr int last_step = 6;
 
-/// Whether a kernel is built for d, these tiles and this step. Steps before the last one have only the tiles for long
-/// sequences.
+/// Whether a kernel is built for d, these tiles and this version. Versions before the last one have only the tiles for
+/// long sequences.
 constexpr bool is_built(int d, const Tiles& tiles, int step) {
   if (tiles == built[2]) return step == last_step && (d == 64 || d == 128);
   return d == 64 ? tiles == built[0] : d == 128 && tiles == built[1];
@@ -54,9 +54,9 @@ constexpr bool is_built(int d, const Tiles& tiles, int step) {
 inline constexpr float slack = 8;
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel. d is 64 or 128. Rows that see no key have O = 0
-/// and an LSE of -inf. Element is half or, for the last step, __nv_bfloat16. The last step launches at most max_blocks
-/// blocks. Its tile scheduler uses `tile_counter`, an int that must be 0. Throws std::invalid_argument for sizes that
-/// are not built.
+/// and an LSE of -inf. Element is half or, for the last version, __nv_bfloat16. That version launches at most
+/// max_blocks blocks, and its tile scheduler uses `tile_counter`, an int that must be 0. Throws std::invalid_argument
+/// for sizes that are not built.
 template <class Element>
 void attention(const ForwardCall<Element>& call, const Tiles& tiles, int step, int* tile_counter, int max_blocks);
 

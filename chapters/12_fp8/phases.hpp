@@ -115,8 +115,8 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
   }
 }
 
-// The scales are one factor for all of S, so they are free: online_softmax computes S·scale - m in any case, and its
-// scale is the product of the two numbers below.
+// A consumer's rows belong to one block of Q, and a K tile is one block of K. So the scales are one factor of its S,
+// and cost nothing: online_softmax computes S·scale - m in any case. Its scale is load_Q_scale times load_K_scale.
 //
 // TODO(12.4) start_QK issues S = Q Kᵀ of the codes, (64, d), (Bc, d) -> (64, Bc): a fence; one wgmma for each 32
 // columns, where the first one overwrites S; commit the group. load_Q_scale returns the call's scale times the scale of

@@ -81,7 +81,7 @@ __device__ inline bool flips_sign(int column) {
 
 // The Hadamard matrix of size d has elements 1 and -1: H_2d = [H_d H_d; H_d -H_d]. Multiplying a row x by it takes
 // log2 d butterfly steps instead of d² multiplications. The step of `distance` 1, 2, 4, … replaces each x[c] and
-// x[c + distance] by their sum and their difference, for those c that do not have this bit. The first three steps are
+// x[c + distance] by their sum and their difference, for those c in which this bit is 0. The first three steps are
 // within a thread's eight columns. The others are between lanes: of the d / 8 lanes of a row, lane k starts at column
 // 8·k.
 template <int d>

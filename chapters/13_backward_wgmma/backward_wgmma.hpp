@@ -28,7 +28,7 @@ using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 /// Bc, Br and the warps of a thread block: the first entry for d = 64, the second for d = 128. Of the three warpgroups,
 /// one contains the producer and the writer, and two are the consumers.
 inline constexpr GradientTiles built[] = {{128, 128, 12}, {128, 64, 12}};
-/// The steps to the chapter's kernel. Each adds one thing to the step before:
+/// The versions of the kernel; the last one is the chapter's. Each adds one thing to the version before:
 /// 1 wgmma, TMA, a producer and a writer; one stage of Q and dO;
 /// 2 a second stage;
 /// 3 matmuls overlap with the exponentials, with dS and with each other;
@@ -63,8 +63,8 @@ inline std::size_t semaphore_count(const workbook::Shape& shape) {
 }
 
 /// Computes dQ, dK and dV of every head, in three kernels. dlse (B, H, Nq) is the gradient of the LSE; nullptr if the
-/// loss does not depend on the LSE. Element is half or, for the last step, __nv_bfloat16. Throws std::invalid_argument
-/// if no kernel is built for d and `tiles`.
+/// loss does not depend on the LSE. Element is half or, for the last version, __nv_bfloat16. Throws
+/// std::invalid_argument if no kernel is built for d and `tiles`.
 template <class Element>
 void backward(const BackwardCall<Element>& call, const float* dlse, const Scratch& scratch, const GradientTiles& tiles,
               int step);

@@ -1,4 +1,4 @@
-// Chapter 13, given: a consumer's fragments, and the steps of its loop under the names of the algorithm.
+// Chapter 13, given: a consumer's fragments, and the calls of its loop under the names of the algorithm.
 #pragma once
 
 #include "dQ.hpp"
@@ -59,7 +59,7 @@ struct Consumer {
   __device__ __forceinline__ void load_D() { D.load(smem.D[position.stage]); }
 };
 
-/// Computes Pᵀ of Q tile i in S (fp32) and in P (rounded), for the groups of 16 queries from begin to end - 1.
+/// Computes Pᵀ of Q tile i in S (fp32) and in P (rounded), for the operands of 16 queries from begin to end - 1.
 template <int begin, int end, class T>
 __device__ __forceinline__ void form_P(Consumer<T>& consumer, int i) {
   const Call& call = consumer.call;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void form_P(Consumer<T>& consumer, int i) {
   }
   round_to_operands<2 * begin, 2 * end>(consumer.P, consumer.S);
 }
-/// Starts dV += Pᵀ dO over the groups of 16 queries from begin to end - 1.
+/// Starts dV += Pᵀ dO over the operands of 16 queries from begin to end - 1.
 template <int begin, int end, class T>
 __device__ __forceinline__ void start_dV(Consumer<T>& consumer) {
   start_accumulate<T, begin, end>(consumer.dV, consumer.P, consumer.smem.dO[consumer.position.stage]);

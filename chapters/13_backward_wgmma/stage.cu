@@ -1,5 +1,5 @@
 // Chapter 13, given: the kernels as stages, with the sizes they are built for, their additional memory and their
-// launch. The first stage is the chapter's kernel. Its variants are the earlier steps (./workbook trace 13 --set
+// launch. The first stage is the chapter's kernel. Its variants are the earlier versions (./workbook trace 13 --set
 // step=1) and deterministic=1, which adds to dQ in a fixed order. The last stage is the kernel for bf16; its operation
 // is "backward_bfloat16".
 #include "common/cuda/stage.hpp"

@@ -43,9 +43,9 @@ __device__ __forceinline__ Task task_of(int index, int kv_heads, int kv_tiles, b
 }
 
 /// The semaphore of this warp's piece of Q tile i of a head, which is tile `q_tile` counted over all heads of Q. The
-/// last K/V tile that any query of the Q tile attends to has turn 0, and the first K/V tile has the last turn. A K/V
-/// tile waits only for later K/V tiles of its head, whose thread blocks have started earlier: there is no circular
-/// wait.
+/// K/V tiles of a head add in descending order. The last one that any query of the Q tile attends to adds at semaphore
+/// value 0. A K/V tile waits only for later K/V tiles of its head, whose thread blocks have started earlier: there is
+/// no deadlock.
 template <class T>
 __device__ __forceinline__ Semaphore<true> semaphore_of(int* semaphores, std::int64_t q_tile, int i, int kv_tile,
                                                         const Sizes& sizes) {

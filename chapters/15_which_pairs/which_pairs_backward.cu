@@ -93,8 +93,9 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     }
     cp_async_commit_group();
   };
-  // Of the K/V tiles that the Q tile attends to, the last has turn 0, and the first has the last turn. All thread
-  // blocks loop over the heads and the Q tiles in the same order, so no two blocks wait for each other.
+  // The K/V tiles that the Q tile attends to add from the last to the first: each waits for the semaphore value that
+  // is its distance to the last one. All thread blocks loop over the heads and the Q tiles in the same order, so no
+  // two blocks wait for each other.
   const auto add_dQ_tile = [&](int n) {
     Semaphore<deterministic> semaphore;
     if constexpr (deterministic) {

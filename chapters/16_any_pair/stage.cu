@@ -60,7 +60,7 @@ BackwardStage<Element> backward_stage_for() {
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
             Sums sums{extra.array<float2>("row_stats"), extra.array<float>("dQ_sum"), nullptr, nullptr};
-            if (deterministic) sums.semaphores = extra.array<int>("semaphores"), sums.turns = extra.array<int>("turns");
+            if (deterministic) sums.semaphores = extra.array<int>("semaphores"), sums.ranks = extra.array<int>("ranks");
             any_pair_backward(call, lists_in(extra), sums, tiles);
           },
   };
@@ -69,7 +69,7 @@ BackwardStage<Element> backward_stage_for() {
   if (deterministic) {
     stage.tiles = built_deterministic;
     stage.extra.push_back(scratch<int>("semaphores", semaphore_count));
-    stage.extra.push_back(scratch<int>("turns", scratch_blocks));
+    stage.extra.push_back(scratch<int>("ranks", scratch_blocks));
   }
   return stage;
 }

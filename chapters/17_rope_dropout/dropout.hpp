@@ -18,10 +18,10 @@ namespace {
 constexpr std::uint32_t multiplier_x = 0xD2511F53, multiplier_z = 0xCD9E8D57;
 constexpr std::uint32_t key_step_x = 0x9E3779B9, key_step_y = 0xBB67AE85;
 
-/// Philox4x32-10: 128 random bits as a function of a counter and a key.
+/// Philox4x32-10: 128 random bits as a function of a counter and a Philox key.
 __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
-  // TODO(17.1) Ten rounds (about 8 lines). In each, with X = multiplier_x·counter.x and Z = multiplier_z·counter.z,
-  // both 64 bits wide, the new counter is {high(Z) ^ y ^ key.x, low(Z), high(X) ^ w ^ key.y, low(X)}, where x, y, z, w
+  // TODO(17.1) Ten rounds (about 8 lines). In each, with A = multiplier_x·counter.x and B = multiplier_z·counter.z,
+  // both 64 bits wide, the new counter is {high(B) ^ y ^ key.x, low(B), high(A) ^ w ^ key.y, low(A)}, where x, y, z, w
   // are the old counter. `*` returns the low word, __umulhi the high word. After the round, add key_step_x to key.x and
   // key_step_y to key.y.
   // BEGIN 17.1

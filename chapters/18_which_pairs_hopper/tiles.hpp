@@ -47,19 +47,19 @@ __device__ inline Coordinates coordinates_in_D(int thread, int e) {
 // PV matmul, where P = 0 times NaN is NaN, and the store of O must not write them. TMA excludes elements that are out
 // of bounds in some dimension. But the bounds belong to the tensor map, which all sequences share.
 //
-// Therefore dimensions 1 and 3 of the map have the same stride, one row. Coordinates (r, e) address row r + e - N of
-// the tensor, counted through all heads, but are in bounds in dimension 1 only if r < N. If e is the row where the
-// sequence ends, then r = N is the first row past its end: out of bounds.
+// Therefore dimensions 1 and 3 of the map have the same stride, one row. Coordinates (0, r, 0, end) address row
+// r + end - N of the tensor, counted through all heads, but are in bounds in dimension 1 only if r < N. If `end` is the
+// row where the sequence ends, then r = N is the first row past its end: out of bounds.
 //
 // The element with coordinates 0 is N rows before the tensor. No box may access a row before its sequence, and a box
 // that is loaded must contain a row of the sequence. Otherwise TMA accesses the map's first element (observed on an
 // H200; a store does not).
 
-/// The TMA coordinates of one sequence's rows in one head: row i has the coordinates 0, before_first + i, 0, end.
+/// The TMA coordinates of one sequence's rows in one head: row i has the coordinates (0, before_first + i, 0, end).
 struct SequenceRows {
   int before_first, end;
 };
-/// Those of a sequence of `length` rows from row `first` of a head on. A head has N rows.
+/// The coordinates of a sequence of `length` rows from row `first` of a head on. A head has N rows.
 __device__ inline SequenceRows rows_of_sequence(int head, int N, int first, int length) {
   // TODO(18.3) end is the row of the tensor where the sequence ends. The sequence's last row has coordinate N - 1 in
   // dimension 1 (1 line).

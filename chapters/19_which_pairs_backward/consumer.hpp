@@ -1,4 +1,4 @@
-// Chapter 19, given: a consumer's fragments, and the steps of its loop under the names of the algorithm.
+// Chapter 19, given: a consumer's fragments, and the calls of its loop under the names of the algorithm.
 #pragma once
 
 #include "dQ.hpp"
@@ -71,7 +71,7 @@ struct Consumer {
   __device__ __forceinline__ void load_D() { D.load(smem.D[position.stage]); }
 };
 
-/// Computes Pᵀ of this step: rounded in P, and times the derivative in S, for the groups of 16 queries from begin to
+/// Computes Pᵀ of this step: rounded in P, and times the derivative in S, for the operands of 16 queries from begin to
 /// end - 1. Tests each pair, unless all queries attend to all 64 keys.
 template <int begin, int end, class T>
 __device__ __forceinline__ void form_P(Consumer<T>& consumer) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ void form_P(Consumer<T>& consumer) {
     exponentiate<true, 2 * begin, 2 * end>(consumer.P, consumer.S, consumer.lse, consumer.score_mod, keys);
   }
 }
-/// Starts dV += Pᵀ dO over the groups of 16 queries from begin to end - 1.
+/// Starts dV += Pᵀ dO over the operands of 16 queries from begin to end - 1.
 template <int begin, int end, class T>
 __device__ __forceinline__ void start_dV(Consumer<T>& consumer) {
   start_accumulate<T, begin, end>(consumer.dV, consumer.P, consumer.smem.dO[consumer.position.stage]);

@@ -51,14 +51,14 @@ __device__ __forceinline__ Coordinates coordinates_in_D(int thread, int e) {
   return {16 * warp + lane / 4 + e / 2 % 2 * 8, e / 4 * 8 + lane % 4 * 2 + e % 2};
 }
 
-/// The TMA coordinates of one sequence's rows in one head: row i has the coordinates 0, before_first + i, section, end.
-/// Rows past the sequence's end are out of bounds in dimension 1 (chapter 18). A box that is loaded must contain a row
-/// of the sequence. Otherwise TMA accesses the map's first element, which is N rows before the tensor. A store does
-/// not.
+/// The TMA coordinates of one sequence's rows in one head: row i has the coordinates (0, before_first + i, section,
+/// end). Rows past the sequence's end are out of bounds in dimension 1 (chapter 18). A box that is loaded must contain
+/// a row of the sequence. Otherwise TMA accesses the map's first element, which is N rows before the tensor. A store
+/// does not.
 struct SequenceRows {
   int before_first, end;
 };
-/// Those of a sequence of `length` rows from row `first` of a head on. A head has N rows.
+/// The coordinates of a sequence of `length` rows from row `first` of a head on. A head has N rows.
 __device__ inline SequenceRows rows_of_sequence(int head, int N, int first, int length) {
   return {N - length, head * N + first + length};
 }

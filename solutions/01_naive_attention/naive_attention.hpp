@@ -20,7 +20,7 @@ using workbook::Matrix;
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
 /// Exercise 1.1. S = scale * Q Kᵀ, with masked scores -inf.
-/// Q (Nq, d), K (Nk, d) -> S (Nq, Nk). Query i sees the first visible_keys(i, Nq, Nk, causal) keys.
+/// Q (Nq, d), K (Nk, d) -> S (Nq, Nk). Query i attends to the first visible_keys(i, Nq, Nk, causal) keys.
 void scaled_scores(Matrix<const float> Q, Matrix<const float> K, Matrix<float> S, float scale, bool causal);
 
 /// Exercise 1.2. P = softmax of each row of S; lse = the natural logarithm of the sum of exp over each row of S.

@@ -21,8 +21,8 @@ template <int warps, int tile_rows, int columns>
 __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], const Element* __restrict__ source,
                                           int rows) {
   constexpr int d = columns - pad_half, threads_per_row = d / chunk, rows_per_pass = threads<warps> / threads_per_row;
-  // TODO(3.6) Each thread copies 16 bytes per step; adjacent threads copy adjacent bytes. Fill missing rows with zeros:
-  // a NaN in V would survive a weight of zero, because 0 · NaN is NaN (about 7 lines).
+  // TODO(3.6) Each thread copies 16 bytes per iteration; adjacent threads copy adjacent bytes. Fill missing rows with
+  // zeros: a NaN in V would survive a weight of zero, because 0 · NaN is NaN (about 7 lines).
   // BEGIN 3.6
   const int first_row = threadIdx.x / threads_per_row, chunk_index = threadIdx.x % threads_per_row;
 #pragma unroll
@@ -39,8 +39,8 @@ __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], c
 template <int d, int Br, int Bc, int warps>
 __device__ void multiply_QK(Shared<d, Br, Bc, warps>& smem) {
   const int first_key = threadIdx.x / lanes * (Bc / warps);  // this warp's first key in the tile
-  // TODO(3.7) For every 16 keys of this warp: clear Br/16 accumulators, accumulate over d in steps of 16, store to
-  // smem.S. A row of K is a column of Kᵀ (about 17 lines).
+  // TODO(3.7) For each group of 16 keys of this warp: clear Br/16 accumulators, accumulate over d in steps of 16, store
+  // to smem.S. A row of K is a column of Kᵀ (about 17 lines).
   // BEGIN 3.7
 #pragma unroll
   for (int j = first_key; j < first_key + Bc / warps; j += 16) {

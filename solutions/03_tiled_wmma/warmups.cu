@@ -75,8 +75,8 @@ __global__ void multiply_tiles_kernel(const half* __restrict__ A,  // (64, depth
                                       std::int64_t depth) {
   __shared__ __align__(32) half A_tile[tile_side][padded], B_tile[tile_side][padded];
   const int first_column = threadIdx.x / lanes * width;  // this warp's first column of C, a row of B
-  // TODO(3.4) Clear four accumulators per warp, once. For every 64 columns of A and B: load both tiles into shared
-  // memory, 16 bytes per access; multiply all rows of A by this warp's 16 rows of B. Two barriers (about 23 lines).
+  // TODO(3.4) Clear four accumulators per warp, once. For each group of 64 columns of A and B: load both tiles, 16
+  // bytes per access; multiply all rows of A by this warp's 16 rows of B. Two barriers (about 23 lines).
   // BEGIN 3.4
   wmma::fragment<wmma::accumulator, 16, 16, 16, float> c[tile_side / 16];
   for (auto& each : c) wmma::fill_fragment(each, 0.0f);

@@ -46,7 +46,7 @@ union Workspace {
 };
 
 /// A warp's fragments: O (32, d) and Q (32, d). Unless Q_in_registers<d>, only the fragments of Q in use are live.
-using QFragment = wmma::fragment<wmma::matrix_b, side, side, side, Element, wmma::col_major>;  // a column of Qᵀ
+using QFragment = wmma::fragment<wmma::matrix_b, side, side, side, Element, wmma::col_major>;  // of Qᵀ
 using Accumulator = wmma::fragment<wmma::accumulator, side, side, side, float>;
 template <int d>
 struct Fragments {

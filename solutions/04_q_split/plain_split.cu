@@ -1,6 +1,6 @@
 // Chapter 4, kernel 1: the plain Q split. Each warp has 32 rows of Q and loops over all keys.
 //
-// What changes: chapter 3's warps split the keys of a tile and combined their maxima, sums and partial O in every tile.
+// What changes: in Part 2 of chapter 3, the warps split the keys of a tile and combined their results in every tile.
 // Here the warps share only K and V, and O stays in registers until the end.
 // What it costs: each warp reads all of K and V from shared memory, and all warps wait while a tile is loaded.
 //

@@ -1,5 +1,5 @@
 // Chapter 5, the lab: one warp per 32 queries, one lane per query, without shared memory. All lanes read the same key
-// at a time, and a lane uses the key only if its query sees it. The kernel is slow, but short.
+// at a time, and a lane uses the key only if its query attends to it. The kernel is slow, but short.
 //
 // Trace it: ./workbook trace 5 --operation lab --causal --seq 130 --heads 2
 // Test it: ./workbook test 5.6
@@ -27,7 +27,7 @@ __device__ Chunk load_chunk(const half* __restrict__ source) {
   return chunk;
 }
 
-/// One block per 32 queries of a head; query i sees the keys j <= i + diagonal. scale includes log2(e).
+/// One block per 32 queries of a head; query i attends to the keys j <= i + diagonal. scale includes log2(e).
 __global__ void __launch_bounds__(lanes)
     lab_kernel(const half* __restrict__ Q, const half* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
                const half* __restrict__ V, half* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)

@@ -13,7 +13,7 @@ namespace {
 // Heads whose blocks are launched together: enough blocks to fill the GPU, few enough that their K and V fit L2.
 constexpr int heads_per_group = 8;
 
-/// The sizes of a head, and its mask: if causal, query i sees the keys j <= i + (Nk - Nq), otherwise all keys.
+/// A head's sizes and mask: if causal, query i attends to the keys j <= i + (Nk - Nq), otherwise to all keys.
 struct Sizes {
   std::int64_t Nq, Nk;
   bool causal;
@@ -22,8 +22,8 @@ struct Sizes {
 /// The number of K/V tiles, counted from tile 0, that hold a key visible to one of the Br queries from first_query on.
 template <int Br, int Bc>
 __device__ int kv_tiles(std::int64_t first_query, const Sizes& sizes) {
-  // TODO(5.1) Count the keys that the tile's last query sees, 0 if that is negative, and round up to whole tiles.
-  // Without the mask every query sees Nk keys (about 3 lines).
+  // TODO(5.1) Count the keys that the tile's last query attends to, 0 if that is negative, and round up to whole
+  // tiles. Without the mask every query attends to Nk keys (about 3 lines).
   // BEGIN 5.1
   const std::int64_t last_query = min(first_query + Br, sizes.Nq) - 1;
   const std::int64_t visible = sizes.causal ? min(sizes.Nk, last_query + (sizes.Nk - sizes.Nq) + 1) : sizes.Nk;
@@ -91,15 +91,15 @@ __device__ __forceinline__ void multiply_QK(Workspace<d, step>& workspace, Fragm
   __syncwarp();  // S is visible to all lanes
 }
 
-/// Masks the scores of this step if a row of the warp does not see all of its keys: scales every score, sets the masked
-/// ones to -inf, and returns 1. Otherwise leaves S unchanged and returns scale. The caller multiplies the scores by the
-/// returned factor. query and first_key are the indices in the head of the lane's row and of the step's first key; tile
-/// is the index of the K/V tile.
+/// Masks the scores of this step if a row of the warp does not attend to all of its keys: scales every score, sets the
+/// masked ones to -inf, and returns 1. Otherwise leaves S unchanged and returns scale. The caller multiplies the scores
+/// by the returned factor. query and first_key are the indices in the head of the lane's row and of the step's first
+/// key; tile is the index of the K/V tile.
 template <int step>
 __device__ __forceinline__ float mask_boundary(float (&S)[step], std::int64_t query, std::int64_t first_key, int tile,
                                                const Sizes& sizes, float scale) {
-  // TODO(5.2) Count the keys of this step that the row sees. If every lane sees all of them, return scale. Otherwise
-  // call workbook::cuda::note("masked tile", tile), scale and mask S, and return 1 (about 6 lines).
+  // TODO(5.2) Count the visible keys of this step. If all of its keys are visible to every lane, return scale.
+  // Otherwise call workbook::cuda::note("masked tile", tile), scale and mask S, and return 1 (about 6 lines).
   // BEGIN 5.2
   const std::int64_t visible = sizes.causal ? min(sizes.Nk, query + (sizes.Nk - sizes.Nq) + 1) : sizes.Nk;
   const std::int64_t visible_in_step = visible - first_key;

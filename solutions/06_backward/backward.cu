@@ -1,4 +1,4 @@
-// Chapter 6, the recomputing backward: simple_backward.cu, optimized and for every d.
+// Chapter 6, backward with recomputation: simple_backward.cu, optimized and for every d.
 //
 // What changes, step by step:
 // - The streamed tile has two buffers, so that the next tile is copied while the current one is used.
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     multiply_transposed(dS, left_rows(smem.V, warp_key), smem.dO[buffer], warp_rows * part);  // dPᵀ, (32, 32)
     P_and_dS_of_keys(smem, P, dS, warp_key, warp_rows * part, smem.rows[buffer], map, scale * log2_e,
                      {masked, keys, diagonal});
-    team_barrier<T>();  // the team's P and dS are there
+    team_barrier<T>();  // the team's P and dS are visible
     accumulate(dV_warp, smem.P, warp_key, smem.dO[buffer], column);
     accumulate(dK_warp, smem.dS, warp_key, smem.Q[buffer], column);
     // END 6.7

@@ -1,4 +1,4 @@
-// Chapter 6, the recomputing backward: dQ, dK and dV from Q, K, V, O, dO and the LSE, with memory that grows like N.
+// Chapter 6, backward with recomputation: dQ, dK and dV from Q, K, V, O, dO and the LSE. Memory grows like N.
 //
 // What changes: P is recomputed tile by tile instead of stored as in the naive backward. There are three kernels:
 // - prepare: D = rowsum(dO∘O) of each query.

@@ -85,7 +85,7 @@ __device__ __forceinline__ void ping_pong_start(int consumer) {
 /// softmax of the next tile overlaps with O += P V.
 template <class T>
 __device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer) {
-  // The issue window, in steps with ping-pong: no other consumer issues matmuls during it.
+  // The issue window, in versions with ping-pong: no other consumer issues matmuls during it.
   [[maybe_unused]] const auto begin_issue = [&] {
     if constexpr (T::ping_pong) ping_pong_wait<T>(consumer.index);
   };
@@ -93,8 +93,9 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer) {
     if constexpr (T::ping_pong) ping_pong_pass<T>(consumer.index);
   };
   // The block's last rows may see K/V tiles that this consumer's 64 rows do not see. The consumer skips these tiles,
-  // but keeps its issue windows. It still waits for each tile: a wait distinguishes a phase only from the previous one,
-  // so a consumer must not be a whole round ahead of the loads. Rows past Nq need one tile.
+  // but keeps its issue windows. It still waits for each tile: a wait identifies a phase only by its parity, so a
+  // consumer must not be a full round ahead of the loads. Past Nq one tile remains, because the code below always
+  // processes one.
   const int visible_tiles =
       consumer.first_query < consumer.call.Nq ? visible_kv_tiles<T>(consumer.call, consumer.first_query + 64) : 1;
   for (; consumer.kv_tiles > visible_tiles; --consumer.kv_tiles) {
@@ -197,8 +198,8 @@ void start(const ForwardCall<Element>& call, int* tile_counter, int max_blocks) 
                          arguments);
 }
 
-/// Calls work with the Kernel for these sizes and this step, and returns its result. Steps before the last one are
-/// built for fp16 only.
+/// Calls work with the Kernel for these sizes and this version, and returns its result. Versions before the last one
+/// are built for fp16 only.
 template <int step = std::is_same_v<Element, half> ? 1 : last_step, class Do>
 auto with_kernel(int requested_step, std::int64_t head_dim, const Tiles& tiles, Do work) {
   if constexpr (step < last_step)

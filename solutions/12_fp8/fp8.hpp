@@ -3,8 +3,8 @@
 //
 // What changes from chapter 11:
 // - A first kernel rounds Q, K and V from fp16 to e4m3 (chapter 7: 3 mantissa bits, maximum 448). Each block of 128
-//   rows has its own scale, a power of two. The second kernel is chapter 11's, without persistent thread blocks, and
-//   applies the scales.
+//   rows has its own scale, a power of two. The second kernel is version 4 of chapter 11's (no slack, not
+//   persistent), and applies the scales.
 // - wgmma takes 8-bit operands K-major only. O = P V sums over keys, so V is stored transposed, with its keys in the
 //   order in which registers hold P.
 // - P is between 0 and 1, but e4m3 has its full precision from 2^-6 to 448. So the kernel computes P·2^8.

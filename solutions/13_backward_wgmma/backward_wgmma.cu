@@ -166,8 +166,8 @@ void start(const BackwardCall<Element>& call, const float* dlse, const Scratch& 
          scratch.dQ_sum, call.dQ, int(q_tiles), int(Nq), call.scale);
 }
 
-/// Calls `function` with the Kernel for d and this step, and returns its result. Steps before the last one are built
-/// for fp16 only.
+/// Calls `function` with the Kernel for d and this version, and returns its result. Versions before the last one are
+/// built for fp16 only.
 template <int step = std::is_same_v<Element, half> ? 1 : last_step, class Function>
 auto with_kernel(int requested_step, std::int64_t head_dim, Function function) {
   if constexpr (step < last_step)

@@ -29,7 +29,7 @@ constexpr unsigned all_lanes = 0xffffffff;
 /// The named barriers. Those from dQ_empty on exist once per consumer: add its index. __syncthreads is number 0.
 enum NamedBarrier { dS_written = 1, dQ_empty = 2, dQ_full = 4, stored = 6 };
 
-/// A kernel's sizes, and the features of its step (backward_wgmma.hpp).
+/// A kernel's sizes, and the features of its version, `step` (backward_wgmma.hpp).
 template <class Element_, int d_, int step>
 struct Kernel {
   using Element = Element_;
@@ -71,17 +71,17 @@ struct Call {
   bool causal;
 };
 
-// The causal mask, counted from a K/V tile's first key: query i attends to the keys up to i + diagonal. The first
-// Q tiles, whose queries attend to none of the tile's keys, are skipped.
+// The causal mask. In first_q_tile, key 0 is the K/V tile's first key: query i attends to key k if k <= i + diagonal.
+// The first Q tiles, whose queries attend to none of the tile's keys, are skipped.
 //
-// mask_P counts from a consumer's first key and from the Q tile's first query: query q attends to the keys before
-// visible + q, and `keys` of the consumer's keys exist (it may be more than 64, or less than 1). Without the causal
-// mask visible = keys. A warp has 16 of the keys. The queries from `unmasked_from` on attend to all 16, so their groups
-// of eight queries are skipped. If one of the 16 does not exist, no group is skipped. unmasked_from is the same for all
-// lanes of the warp; __shfl_sync tells the compiler so.
+// In mask_P, key 0 is the consumer's first key and query 0 the Q tile's first query: query q attends to key k if
+// k < visible + q. Only keys k < `keys` exist (`keys` may be more than 64, or less than 1). Without the causal mask
+// visible = keys. A warp has 16 of the keys. The queries from `unmasked_from` on attend to all 16, so the column groups
+// (eight queries each) that begin there or later need no test. If one of the 16 does not exist, all column groups need
+// it. unmasked_from is the same for all lanes of the warp; __shfl_sync makes this known to the compiler.
 //
 // TODO(13.4) first_q_tile: the index of the first Q tile with an unmasked pair. mask_P: sets P = 0 for masked pairs in
-// the groups of eight queries from begin to end - 1 (about 18 lines).
+// the column groups from begin to end - 1 (about 18 lines).
 // STUB: template <class T>
 // STUB: __device__ __forceinline__ int first_q_tile(int diagonal, bool causal) {
 // STUB:   WORKBOOK_TODO(13.4);

@@ -63,8 +63,8 @@ __device__ __forceinline__ float* address_in_dQ_sum(float* dQ_sum, int head, int
 template <class T>
 constexpr int dQ_half_size = T::Br* T::d / 2;
 
-/// The semaphore of a Q tile: a block may add when *counter equals its `turn`. The last K/V tile with an unmasked pair
-/// has turn 0, the one before it turn 1, and so on.
+/// The semaphore of a Q tile: `turn` is the value of *counter that this block's K/V tile waits for. It is 0 for the
+/// last K/V tile with an unmasked pair, 1 for the one before it, and so on.
 struct Semaphore {
   int* counter;
   int turn;
@@ -76,13 +76,14 @@ __device__ __forceinline__ Semaphore semaphore_of(const Call& call, const WorkTi
   return {call.semaphores + 1 + std::int64_t(work.head) * (padded(call.Nq) / 64) + q_tile,
           last_seen / T::Bc - work.kv_tile};
 }
-/// Called by one thread: waits for its turn.
+/// Called by one thread: waits until the counter has the semaphore value of this K/V tile.
 __device__ __forceinline__ void wait_for(const Semaphore& semaphore) {
   while (*static_cast<volatile int*>(semaphore.counter) != semaphore.turn) {
   }
-  __threadfence();  // the following additions are ordered after those of the earlier turns
+  __threadfence();  // the following additions are ordered after those of the earlier K/V tiles
 }
-/// Called by the same thread: waits until its additions are complete, then passes the turn on.
+/// Called by the same thread: waits until its additions are complete, then increments the counter for the next K/V
+/// tile.
 __device__ __forceinline__ void release(const Semaphore& semaphore) {
   cp_async_bulk_wait_group<0>();
   __threadfence();  // the additions become visible before the new counter

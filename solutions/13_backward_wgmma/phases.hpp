@@ -46,12 +46,12 @@ struct QueryStats {
   }
 };
 
-// A column is a query. In each group of eight queries a lane has four elements, S[4j] to S[4j + 3]: two adjacent
+// A column is a query. In column group j, eight queries, a lane has four elements, S[4j] to S[4j + 3]: two adjacent
 // queries of one key, then the same queries of the key eight rows below. lse(j) and D(j) return the statistics of the
 // two queries in x and y.
 //
-// TODO(13.3) exponentiate: Pᵀ = exp2(Sᵀ·scale - LSE) in place, in the groups of eight queries from begin to end - 1.
-// differentiate: dSᵀ = Pᵀ∘(dPᵀ - D) in place of dPᵀ, in all groups (about 18 lines).
+// TODO(13.3) exponentiate: Pᵀ = exp2(Sᵀ·scale - LSE) in place, in the column groups from begin to end - 1.
+// differentiate: replace dPᵀ by dSᵀ = Pᵀ∘(dPᵀ - D), in all column groups (about 18 lines).
 // STUB: template <int begin, int end, int n, class Stats>
 // STUB: __device__ __forceinline__ void exponentiate(Fragment<float, n>& S, const Stats& lse, float scale) {
 // STUB:   WORKBOOK_TODO(13.3);
@@ -85,9 +85,9 @@ __device__ __forceinline__ void differentiate(Fragment<float, n>& dP, const Frag
 // Pᵀ and dSᵀ become left operands in the same registers, as P does in chapter 11: a thread's elements of 16 queries,
 // rounded, are its fragment of A (64, 16). B is dO or Q; the MMAs sum over its rows, which are queries.
 //
-// TODO(13.5) round_to_operands: rounds the groups of eight queries from begin to end - 1 to Element. start_accumulate:
-// dV += Pᵀ dO or dK += dSᵀ Q over the groups of 16 queries from begin to end - 1: a fence, one MMA per 16
-// queries, then commit the wgmma group (about 16 lines).
+// TODO(13.5) round_to_operands: rounds the column groups (eight queries) from begin to end - 1 to Element.
+// start_accumulate: dV += Pᵀ dO or dK += dSᵀ Q over the operands (16 queries) from begin to end - 1: a fence, one MMA
+// per operand, then commit the wgmma group (about 16 lines).
 // STUB: template <int begin, int end, class Element, int operands, int n>
 // STUB: __device__ __forceinline__ void round_to_operands(Fragment<Element, 4> (&A)[operands],
 // STUB:                                                   const Fragment<float, n>& S) {

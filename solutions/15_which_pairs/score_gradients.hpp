@@ -35,7 +35,7 @@ __device__ __forceinline__ void form_P_and_dS(Result<parts>& S, Result<parts>& d
         const int key = first_key + 16 * i + row, query = first_query + 8 * j + column;
         const float LSE = e % 2 == 0 ? stats.x : stats.z, D = e % 2 == 0 ? stats.y : stats.w;
         // TODO(15.11) Replace S[i][j][e] by P of this pair, and dP[i][j][e] by dS. Both are 0 if the tile is masked and
-        // the query does not attend to the key. Evaluate the derivative at the dot product, never at a score of -inf
+        // the query does not attend to the key. Compute the derivative from the dot product, not from a masked score
         // (about 6 lines).
         // BEGIN 15.11
         const Range keys = masked ? mask.key_range(query) : Range{0, 0};

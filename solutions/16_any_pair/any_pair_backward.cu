@@ -48,11 +48,11 @@ struct Sizes {
   int kv_heads, group, padded;
 };
 
-/// The turn of each block: dQ_turn().
-__global__ void write_turns(BlockTable table, int* __restrict__ turns) {
+/// The rank of each block: dQ_rank().
+__global__ void write_ranks(BlockTable table, int* __restrict__ ranks) {
   const std::int64_t block = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (block < std::int64_t(table.rows) * table.columns)
-    turns[block] = dQ_turn(table, int(block / table.columns), int(block % table.columns));
+    ranks[block] = dQ_rank(table, int(block / table.columns), int(block % table.columns));
 }
 
 /// dK, dV and each K/V tile's contribution to dQ: one thread block per K/V tile of each head of K and V, so no other
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               const float2* __restrict__ row_stats,  // (B·H, padded)
               float* dQ_sum,                         // (B·H, padded, d), see address_in_sum
               int* semaphores,           // if deterministic: the ticket counter, then (B·H, padded / Br, warps)
-              const int* turns,          // if deterministic: (Q tiles, K/V tiles)
+              const int* ranks,          // if deterministic: (Q tiles, K/V tiles)
               Element* __restrict__ dK,  // (B·Hkv, Nk, d)
               Element* __restrict__ dV,  // (B·Hkv, Nk, d)
               PairMask<MaskMod> mask, BlockLists lists, Sizes sizes, float scale) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   const auto add_dQ_tile = [&](int n, int q_tile) {
     Semaphore<deterministic> semaphore;
     if constexpr (deterministic)
-      semaphore = {semaphores + std::int64_t(q_tile) * T::warps, turns[q_tile * kv_tiles + task.kv_tile]};
+      semaphore = {semaphores + std::int64_t(q_tile) * T::warps, ranks[q_tile * kv_tiles + task.kv_tile]};
     add_dQ(dQ_sum + std::int64_t(q_tile) * T::Br * T::d, smem, n % 2, semaphore);
   };
   load_tile<T::threads>(smem.K, K, keys, threadIdx.x);    // (Bc, d)
@@ -163,13 +163,13 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const Sums
   const Sizes sizes{int(B * Hkv), int(H / Hkv), int(count / (B * H))};
   const BlockTable table = make_lists<T::Br, T::Bc>(mask, scratch, /*transposed=*/true);
   if constexpr (deterministic)
-    launch(write_turns, grid_of((std::int64_t(table.rows) * table.columns + 127) / 128, "⌈Nq/Br⌉·⌈Nk/Bc⌉"), dim3(128),
-           0, table, sums.turns);
+    launch(write_ranks, grid_of((std::int64_t(table.rows) * table.columns + 127) / 128, "⌈Nq/Br⌉·⌈Nk/Bc⌉"), dim3(128),
+           0, table, sums.ranks);
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
          call.lse, sums.row_stats, sums.dQ_sum, sums.semaphores, count, sizes.padded, int(Nq));
   launch(gradients<T, deterministic, MaskMod>, grid_of(std::int64_t(table.columns) * sizes.kv_heads, "B·Hkv·⌈Nk/Bc⌉"),
          dim3(T::threads), sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, sums.row_stats, sums.dQ_sum,
-         sums.semaphores, sums.turns, call.dK, call.dV, mask, scratch.lists, sizes, call.scale);
+         sums.semaphores, sums.ranks, call.dK, call.dV, mask, scratch.lists, sizes, call.scale);
   launch(write_dQ<T::d>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, sums.dQ_sum, call.dQ, parts, sizes.padded,
          int(Nq), call.scale);
 }

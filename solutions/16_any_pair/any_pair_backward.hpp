@@ -1,7 +1,7 @@
 // Chapter 16, the backward pass: dQ, dK and dV under any mask predicate.
 //
 // What changes against chapter 9: a K/V tile loops over the Q tiles of its transposed lists, which are those with an
-// unmasked pair; in partial blocks P and dS are masked pair by pair. In deterministic mode, a table holds the turn of
+// unmasked pair; in partial blocks P and dS are masked pair by pair. In deterministic mode, a table holds the rank of
 // each K/V tile in each Q tile. What it costs: the launches that classify and list the blocks, as in the forward pass.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; Dong et al. 2024 (FlexAttention), section 3.
@@ -28,7 +28,7 @@ struct Sums {
   float2* row_stats;  ///< padded_rows(): LSE and D, see gradient_sums.hpp
   float* dQ_sum;      ///< padded_rows()·d: the sums of dQ
   int* semaphores;    ///< semaphore_count(), or nullptr: additions in any order
-  int* turns;         ///< scratch_blocks(): dQ_turn() of each block; or nullptr
+  int* ranks;         ///< scratch_blocks(): dQ_rank() of each block; or nullptr
 };
 inline std::size_t padded_rows(const workbook::Shape& shape) {
   return std::size_t(shape.B * shape.H * ((shape.Nq + 63) / 64 * 64));

@@ -106,16 +106,16 @@ __device__ inline BlockIterator block_iterator(const BlockLists& lists, int line
   return {lists.partial + first, lists.full + first, partial_count, partial_count + full_count, 0};
 }
 
-/// The turn of K/V tile `column` when the K/V tiles add to dQ of Q tile `row` (deterministic mode). They add in
+/// The rank of K/V tile `column` among the K/V tiles that add to dQ of Q tile `row` (deterministic mode). They add in
 /// increasing order; empty blocks never add.
-__device__ inline int dQ_turn(const BlockTable& table, int row, int column) {
-  int turn = 0;
+__device__ inline int dQ_rank(const BlockTable& table, int row, int column) {
+  int rank = 0;
   // TODO(16.9) Add the number of earlier K/V tiles that add to this Q tile (about 3 lines).
   // BEGIN 16.9
   const BlockClass* const line = table.classes + row * table.columns;
-  for (int earlier = 0; earlier < column; ++earlier) turn += line[earlier] != BlockClass::empty;
+  for (int earlier = 0; earlier < column; ++earlier) rank += line[earlier] != BlockClass::empty;
   // END 16.9
-  return turn;
+  return rank;
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ __device__ __forceinline__ void apply_mask(Scores<Bc> (&S)[row_tiles], float sca
     for (int e = 0; e < 4; ++e) {
       const auto [row, column] = position_in_part(lane, e);
       const int query = first_query + 16 * i + row, key = first_key + column;  // in part 0
-      // TODO(16.7) For each part j: replace S[i][j][e] by the score of this query and key + 8·j, which is the dot
-      // product times `scale`, or -inf if the pair is masked (about 3 lines).
+      // TODO(16.7) For each part j, whose key is key + 8·j: multiply S[i][j][e] by `scale`, or replace it by -inf if
+      // the pair is masked (about 3 lines).
       // BEGIN 16.7
 #pragma unroll
       for (int j = 0; j < Bc / 8; ++j) S[i][j][e] = mask(query, key + 8 * j) ? S[i][j][e] * scale : -INFINITY;

@@ -18,10 +18,10 @@ namespace {
 constexpr std::uint32_t multiplier_x = 0xD2511F53, multiplier_z = 0xCD9E8D57;
 constexpr std::uint32_t key_step_x = 0x9E3779B9, key_step_y = 0xBB67AE85;
 
-/// Philox4x32-10: 128 random bits as a function of a counter and a key.
+/// Philox4x32-10: 128 random bits as a function of a counter and a Philox key.
 __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
-  // TODO(17.1) Ten rounds (about 8 lines). In each, with X = multiplier_x·counter.x and Z = multiplier_z·counter.z,
-  // both 64 bits wide, the new counter is {high(Z) ^ y ^ key.x, low(Z), high(X) ^ w ^ key.y, low(X)}, where x, y, z, w
+  // TODO(17.1) Ten rounds (about 8 lines). In each, with A = multiplier_x·counter.x and B = multiplier_z·counter.z,
+  // both 64 bits wide, the new counter is {high(B) ^ y ^ key.x, low(B), high(A) ^ w ^ key.y, low(A)}, where x, y, z, w
   // are the old counter. `*` returns the low word, __umulhi the high word. After the round, add key_step_x to key.x and
   // key_step_y to key.y.
   // BEGIN 17.1
@@ -66,8 +66,8 @@ __device__ __forceinline__ std::uint32_t kept_pairs(const Dropout& dropout, int 
   // next. For each call, set the bits of those of its 16 pairs whose byte is at least dropout.dropped (about 11 lines).
   // BEGIN 17.2
 #pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    const int row = lane / 4, column = lane % 4 * 2 + c;  // modulo 8
+  for (int odd = 0; odd < 2; ++odd) {
+    const int row = lane / 4, column = lane % 4 * 2 + odd;  // modulo 8
     const int query = first_query / 4 + (transposed ? column : row), key = first_key / 4 + (transposed ? row : column);
     const uint4 drawn = philox(uint4{unsigned(key), unsigned(query), unsigned(head), 0}, dropout.seed);
 #pragma unroll
@@ -75,7 +75,7 @@ __device__ __forceinline__ std::uint32_t kept_pairs(const Dropout& dropout, int 
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int byte = transposed ? random_byte(drawn, j, row_group) : random_byte(drawn, row_group, j);
-        if (byte >= dropout.dropped) kept |= 1u << (8 * (row_group / 2 * 2) + 4 * j + row_group % 2 * 2 + c);
+        if (byte >= dropout.dropped) kept |= 1u << (8 * (row_group / 2 * 2) + 4 * j + row_group % 2 * 2 + odd);
       }
   }
   // END 17.2

@@ -65,8 +65,8 @@ __device__ __forceinline__ void form_P_and_dS(Result<parts>& S, Result<parts>& d
                                               const Mask& mask, const Dropout& dropout, const Pairs& pairs) {
   const int lane = threadIdx.x % 32;
   // TODO(17.7) If dropout.dropped > 0, get the mask of the block that contains these pairs. kept_pairs needs a block of
-  // 32 queries; these queries may be its second half, so part j here may be part j + 2 there. Then compute P and dS as
-  // in exercise 9.3, with dropout (about 18 lines).
+  // 32 queries; these queries may be its second half, so part j of S may be part j + 2 of the block. Then compute P and
+  // dS as in exercise 9.3, with dropout (about 18 lines).
   // BEGIN 17.7
   const int first_part = pairs.first_query / 8 % 4;
   std::uint32_t kept = all_kept;

@@ -151,8 +151,8 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
   }
 }
 
-/// The producer's loop over the Q tiles of its thread block. It fetches its next tile index only after it has issued
-/// all loads of the current tile: an index fetched earlier would wait for this block while other blocks are idle. It
+/// The producer's loop over the Q tiles of its thread block. It claims its next tile index only after it has issued
+/// all loads of the current tile: an index claimed earlier would wait for this block while other blocks are idle. It
 /// decodes the index while the consumers compute. Consumers read the work tile when Q is full; head -1 ends their loop.
 /// The next Q overwrites the current one when all consumers have released it. None of them then reads the previous
 /// tile's work tile, which the next one overwrites.

@@ -29,7 +29,7 @@ __device__ inline Sequence enter_sequence(WindowMask& mask, const Problem& probl
   return sequence;
 }
 
-/// The mask of a call. A side without a limit has Nq + Nk keys, more than there are.
+/// The mask of a call. An unlimited side is Nq + Nk, which is larger than Nk.
 inline WindowMask window_mask(const workbook::Setting& call) {
   using workbook::Mask;
   const std::int64_t Nq = call.shape.Nq, Nk = call.shape.Nk, all = Nq + Nk;

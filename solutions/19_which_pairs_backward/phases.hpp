@@ -43,7 +43,7 @@ struct QueryStats {
   }
 };
 
-// A column is a query. In each group of eight queries a lane has four elements, S[4j] to S[4j + 3]: two adjacent
+// A column is a query. In column group j, eight queries, a lane has four elements, S[4j] to S[4j + 3]: two adjacent
 // queries of one key, then the same queries of the key eight rows below. lse(j) and D(j) return the statistics of the
 // two queries in x and y.
 
@@ -73,7 +73,7 @@ struct LaneKeys {
 // and P·derivative in fp32, from which dS = P·derivative·(dP - D) is computed when dP is complete. The dot product is
 // read only here, so P·derivative overwrites it.
 //
-// TODO(19.4) For the groups of eight queries from begin to end - 1: compute P = exp2(score - LSE), where score_mod(qk,
+// TODO(19.4) For the column groups from begin to end - 1: compute P = exp2(score - LSE), where score_mod(qk,
 // distance) returns the score, in units of log2, and the derivative. Round P of two adjacent queries to one register of
 // operand P[j / 2] (cvt_rn_x2, the lower query first), and replace the dot product by P·derivative. If the tile is
 // `masked`, both are 0 unless the query is in keys.queries[r]. If ScoreMod::sync_every_16_queries, execute __syncwarp()
@@ -132,7 +132,7 @@ __device__ __forceinline__ void round_to_operands(Fragment<Element, 4> (&A)[oper
 #pragma unroll
     for (int i = 0; i < 4; ++i) A[j][i] = cvt_rn_x2<Element>(S[8 * j + 2 * i], S[8 * j + 2 * i + 1]);
 }
-/// Starts dV += Pᵀ dO or dK += dSᵀ Q over the groups of 16 queries from begin to end - 1.
+/// Starts dV += Pᵀ dO or dK += dSᵀ Q over the operands of 16 queries from begin to end - 1.
 template <class T, int begin = 0, int end = T::Br / 16>
 __device__ __forceinline__ void start_accumulate(typename T::Gradient& C, const typename T::Operands& A,
                                                  const Tile<typename T::Element, T::d, T::Br>& B) {

@@ -18,7 +18,7 @@ namespace {
 
 /// Built for both d.
 const Tiles small{128, 64, 12};
-/// The chapter's tiles for d, with the kernel of a step to the chapter's (wgmma.hpp).
+/// The chapter's tiles for d, with a version of the kernel (wgmma.hpp).
 Tiles chapter_tiles(std::int64_t d, int step = 6) {
   return usual_tiles(d, step == 6 ? Numbers{} : Numbers{{"step", double(step)}});
 }
@@ -349,7 +349,7 @@ const Claims of_the_whole = {
     {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
 };
 
-TEST_CASE("every step gives the same answer", "[whole]") {
+TEST_CASE("every version gives the same answer", "[whole]") {
   for (const std::int64_t d : head_dims())
     for (const int step : {1, 2, 3, 4, 5, 6}) {
       expect_right(input("rising maximum", {1, 1, 1, 129, 200, d}, 150), chapter_tiles(d, step));
