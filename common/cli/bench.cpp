@@ -188,10 +188,8 @@ int bench(const Session& session, const BenchOptions& given) {
     fmt::print(
         "\ntime: the median; spread: half the range from the 10th to the 90th percentile. FLOPs are credited as\n"
         "4*B*H*N*N*d, unmasked pairs only, and 2.5 times that in a backward pass. of matmul: of the speed of a large\n"
-        "matmul in the same run. GB/s: the least traffic of the kernels over their time, and its share of a copy's "
-        "speed.\n"
-        "requested: bytes that the kernels request before any cache, counted by the simulator (its time is "
-        "meaningless).\n");
+        "matmul in the same run. GB/s: least traffic of the kernels over their time, and its share of a copy.\n"
+        "requested: bytes that the kernels request before any cache, counted by the simulator.\n");
   }
   const bool bad = std::any_of(results.points.begin(), results.points.end(), [](const Point& p) {
     return p.kind == "stage" && !p.ok() && p.result != "out of memory" && p.result != "not timed" &&

@@ -211,8 +211,7 @@ int doctor(const Session& session, const DoctorOptions& options) {
     list.push_back(std::to_string(chapter.number));
   }
   if (!runs.empty()) fmt::print("\nChapters that run here: {}.\n", fmt::join(runs, ", "));
-  if (!cannot.empty())
-    fmt::print("Chapters that cannot run: {}. The list above shows what is missing.\n", fmt::join(cannot, ", "));
+  if (!cannot.empty()) fmt::print("Chapters that cannot run: {}; see the list above.\n", fmt::join(cannot, ", "));
   if (of_kernels) print_kernels(kernels, worker::simulated_gpu());
   fmt::print(
       "\nThe simulator does not model time, caches, occupancy, weak memory ordering, or tensor cores that truncate "

@@ -122,8 +122,8 @@ TEST_CASE("flags of run that make no sense are refused") {
   const std::string short_text = scratch("short.txt").string(), folder = scratch("").parent_path().string();
   const std::string nowhere = scratch("nowhere/o.npy").string();
   const std::vector<Case> cases{
-      run_with({"--q", file}, {"--q, --k and --v", "1 of them", "allowed: all three or none"}),
-      run_with({"--k", file, "--v", file}, {"2 of them", "allowed: all three or none"}),
+      run_with({"--q", file}, {"--q, --k and --v", "1 of the three", "allowed: all three or none"}),
+      run_with({"--k", file, "--v", file}, {"2 of the three", "allowed: all three or none"}),
       run_with({"--q", file, "--k", file, "--v", file, "--seq", "8"}, {"--q", "--seq", "not allowed with them"}),
       run_with({"--q", file, "--k", file, "--v", file, "--kv-heads", "2"},
                {"--q", "--kv-heads", "not allowed with them"}),
@@ -166,7 +166,7 @@ TEST_CASE("flags of run that make no sense are refused") {
       run_with({"--text", scratch("missing.txt").string()},
                {"--text " + scratch("missing.txt").string(), "No such file"}),
       run_with({"--text", folder}, {"--text " + folder, "Is a directory"}),
-      run_with({"--text", short_text}, {short_text, "has 9 bytes", "allowed: at most that number"}),
+      run_with({"--text", short_text}, {short_text, "has only 9 bytes", "allowed: at most that number"}),
       {{"run", "--json", "--out", nowhere},
        {"--out " + nowhere, "does not exist", "allowed: a file in an existing folder"}},
       {{"run", "--json", "--lse", folder}, {"--lse " + folder, "that is a folder", "allowed: a file name"}},

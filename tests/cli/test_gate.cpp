@@ -193,7 +193,7 @@ TEST_CASE("with a chapter given, only its solutions, stubs and mutants are looke
 TEST_CASE("the gate fails for a line of C++ in a lesson that is compiled nowhere") {
   const WorkbookCopy book;
   book.write(lesson, book.read(lesson) + "\n```cpp\nconst int nowhere = 1;\n```\n");
-  expect_failure(book, "lessons", lesson, lines_in(book, lesson) - 1, "stands in no file that the build compiles");
+  expect_failure(book, "lessons", lesson, lines_in(book, lesson) - 1, "is in no file that the build compiles");
 }
 
 TEST_CASE("the gate fails for a link that leads nowhere") {

@@ -254,7 +254,7 @@ TEST_CASE("a mask of every part, with sinks from a file, packed sequences and he
     CHECK(stage["max_error"] <= stage["bound"]);
   }
   expect_refused(book, with(raw_npy("three.npy", "<f4", false, "(3,)", 12), "100,37"),
-                 {"--sink", "3 numbers", "allowed: one for each of 4 heads"});
+                 {"--sink", "3 numbers", "allowed: one for each of the 4 heads"});
   expect_refused(book, with(raw_npy("four.npy", "<f4", false, "(4, 1, 1)", 16), "100,37"),
                  {"--sink", "has 3 dimensions", "allowed: 1"});
   const Ran both_passes = book.run({"run", "--stage", "15", "--mask", "prefix=8", "--backend", "sim"});

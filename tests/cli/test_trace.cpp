@@ -464,7 +464,7 @@ TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
            Case{{}, {"chapter", "required"}},
            Case{{"3", "--causal"}, {"--causal", "chapter 3 has no causal mask", "allowed"}},
            Case{{"3", "--kv-heads", "2"},
-                {"--kv-heads 2", "chapter 3 does not do Hkv < H on the simulator",
+                {"--kv-heads 2", "chapter 3 does not support Hkv < H on the simulator",
                  "allowed: as many K/V heads as query heads, or a chapter with kernels"}},
            Case{{"3", "--seq", "0"}, {"--seq", "\"0\"", "allowed"}},
            Case{{"3", "--br", "0"}, {"--br", "\"0\"", "allowed"}},
@@ -475,7 +475,7 @@ TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
            Case{{"1", "--seq", "64", "--heads", "1", "--bc", "128"},
                 {"--bc", "Bc = 128: not built", "allowed: (Br, Bc, warps) = (64, 64, 4)"}},
            Case{{"1", "--q", odd, "--k", odd, "--v", odd}, {"40", "32, 64"}},
-           Case{{"1", "--q", odd}, {"--q, --k and --v", "1 of them"}},
+           Case{{"1", "--q", odd}, {"--q, --k and --v", "1 of the three"}},
            Case{{"3", "--backend", "sim"}, {"--backend"}},
            Case{{"3", "--set", "warps"}, {"--set warps", "NAME=NUMBER"}},
            Case{{"3", "--set", "warps=two"}, {"--set warps=two", "NAME=NUMBER"}},
@@ -536,7 +536,7 @@ TEST_CASE("a race in a given file is told of the reader's copy, not of that in w
   const WorkbookCopy book = book_with(ch06);
   const std::string mine = "chapters/" + ch06 + "/backward.cu", given = "chapters/" + ch06 + "/fragments.hpp";
   book.write(mine, book.read("solutions/" + ch06 + "/backward.cu"));
-  book.edit(mine, "    team_barrier<T>();  // the team's P and dS are there\n", "");
+  book.edit(mine, "    team_barrier<T>();  // the team's P and dS are visible\n", "");
   const std::vector<std::string> test{"--only", "dK and dV do not depend on how the work is divided"};
   const Ran ran = book.run({"test", "6.7", "--backend", "sim", test[0], test[1]});
   INFO(ran.out << ran.err);

@@ -195,7 +195,7 @@ TEST_CASE("trace --beside and --operation refuse what they cannot show, with exi
            Case{{"3", "--solutions", "--operation", "nothing"},
                 {"--operation", "chapter 3 does not take these", "no operation \"nothing\"", "it has: ", "lab"}},
            Case{{"3", "--solutions", "--operation", "lab", "--head-dim", "32"},
-                {"--operation", "d = 32, mask = none", "takes d = 64, mask = none"}},
+                {"--operation", "d = 32, mask = none", "supports only d = 64, mask = none"}},
        })
     expect_refused(book, traced(wrong.arguments, {"--json"}), wrong.said);
 }

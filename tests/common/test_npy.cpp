@@ -221,7 +221,7 @@ TEST_CASE("what is not a file is refused") {
   REQUIRE(::mkfifo((folder / "pipe.npy").c_str(), 0600) == 0);
   refused(folder / "pipe.npy", "not a regular file");  // and does not wait for a writer
   fs::create_symlink("loop.npy", folder / "loop.npy");
-  refused(folder / "loop.npy", "cannot be read");
+  refused(folder / "loop.npy", "cannot read the file");
   write_file(folder / "secret.npy", npy(header_of("<f4", "(1, 3, 2)"), six_floats));
   fs::permissions(folder / "secret.npy", fs::perms::none);
   if (::geteuid() != 0) refused(folder / "secret.npy", "cannot open the file");  // root may read everything

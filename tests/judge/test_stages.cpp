@@ -35,7 +35,7 @@ TEST_CASE("a manifest that says what the stage says") {
 
 TEST_CASE("another element, pass, mask or backend is named") {
   CHECK(disagreement(chapter(), Backend::sim, description(bfloat16)) ==
-        "on \"sim\" chapter.toml has the element \"float16\", stage.cu has \"bfloat16\"");
+        "on \"sim\" chapter.toml has the element \"float16\", but stage.cu has \"bfloat16\"");
   book::Chapter other = chapter();
   other.pass = "backward";
   CHECK(disagreement(other, Backend::cpu, description(float32)) ==
@@ -47,7 +47,7 @@ TEST_CASE("another element, pass, mask or backend is named") {
   other = chapter();
   other.masks = {Mask::none};
   CHECK(disagreement(other, Backend::cpu, description(float32)) ==
-        "chapter.toml has the masks none, stage.cpp has none, causal");
+        "chapter.toml has the masks none, but stage.cpp has none, causal");
   other = chapter();
   other.files = {"stage.cu"};
   CHECK(disagreement(other, Backend::cpu, description(float32)) ==

@@ -109,7 +109,7 @@ TEST_CASE("what a pictures.toml says is read strictly") {
   CHECK_THROWS_WITH(tables[1].count("sizes"), "pictures.toml:5: sizes must be a number");
 
   CHECK_THROWS_WITH(read("[[picture]\n"), ContainsSubstring("pictures.toml:1: "));
-  CHECK_THROWS_WITH(read("[[figure]]\n"), ContainsSubstring("tables [[picture]] alone"));
+  CHECK_THROWS_WITH(read("[[figure]]\n"), ContainsSubstring("only tables [[picture]]"));
   CHECK_THROWS_WITH(read("[[picture]]\nrows = [1, 'a']\n"), ContainsSubstring("numbers, or strings"));
 }
 
