@@ -51,7 +51,12 @@ const safeJson = (value) => JSON.stringify(value).replaceAll('<', '\\u003c');
 export function makeMarkdown({ root, links }) {
   const md = new MarkdownIt({ html: true });
   // $…$ and $$…$$, typeset here: pages need no script for them. MathML is beside it for screen readers.
-  md.use(tex, { render: (formula, displayMode) => katex.renderToString(formula, { displayMode, throwOnError: true }) });
+  md.use(tex, {
+    render(formula, displayMode) {
+      const typeset = katex.renderToString(formula, { displayMode, throwOnError: true });
+      return displayMode ? `<span class="formula" tabindex="0">${typeset}</span>` : typeset;
+    },
+  });
   md.use(anchor, { slugify: slugOf, tabIndex: false, permalink: anchor.permalink.headerLink({ safariReaderFix: true }) });
   const rules = md.renderer.rules;
   const pageOf = (env) => links.byPath.get(env.sourcePath);
