@@ -58,7 +58,7 @@ TEST_CASE("library --json follows notes/json.md; Python is told of what is open,
   make();
   CHECK(call_of(book, library, python) == "ok\n");
 
-  book.edit(mine, "  __syncthreads();  // O and l of all rows are there\n", "");
+  book.edit(mine, "  __syncthreads();  // O and l of all rows are stored\n", "");
   make();
   const std::string race = call_of(book, library, python);
   INFO(race);
