@@ -223,14 +223,16 @@ class Parser {
 
 class CodeReader {
  public:
-  explicit CodeReader(std::string text) : text_(std::move(text)) {}
+  /// keep_positions: what is removed becomes spaces, so that every other character keeps its position.
+  explicit CodeReader(std::string text, bool keep_positions)
+      : text_(std::move(text)), keep_positions_(keep_positions) {}
 
   std::string read() {
     while (at_ < text_.size()) {
       if (starts("//")) {
         skip_line_comment();
       } else if (starts("/*")) {
-        code_ += ' ';
+        add(" ");
         skip_to(after("*/", at_ + 2));
       } else if (text_[at_] == '"' && is_raw()) {
         skip_raw_string();
@@ -265,10 +267,18 @@ class CodeReader {
 
   bool is_digit_separator() const { return !last_word().empty() && is_digit(last_word()[0]); }
 
+  /// Adds what stands for removed text.
+  void add(std::string_view placeholder) {
+    if (!keep_positions_) code_ += placeholder;
+  }
+
   /// Skips text but keeps its line ends.
   void skip_to(std::size_t end) {
     for (; at_ < end; ++at_) {
-      if (text_[at_] == '\n') code_ += '\n';
+      if (text_[at_] == '\n')
+        code_ += '\n';
+      else if (keep_positions_)
+        code_ += ' ';
     }
   }
 
@@ -280,7 +290,7 @@ class CodeReader {
 
   void skip_raw_string() {
     const std::size_t open = text_.find('(', at_);
-    code_ += "\"\"";
+    add("\"\"");
     skip_to(open == std::string::npos ? text_.size() : after(")" + text_.substr(at_ + 1, open - at_ - 1) + "\"", open));
   }
 
@@ -288,11 +298,12 @@ class CodeReader {
     std::size_t end = at_ + 1;
     while (end < text_.size() && text_[end] != quote && text_[end] != '\n') end += text_[end] == '\\' ? 2 : 1;
     if (end < text_.size() && text_[end] == quote) ++end;
-    code_ += "\"\"";
+    add("\"\"");
     skip_to(std::min(end, text_.size()));
   }
 
   std::string text_, code_;
+  bool keep_positions_;
   std::size_t at_ = 0;
 };
 
@@ -404,7 +415,10 @@ std::string make_stub(const MarkedFile& solution) {
 }
 
 std::string code_of(std::string text) {
-  return CodeReader(std::move(text)).read();
+  return CodeReader(std::move(text), false).read();
+}
+std::string code_at_its_positions(std::string text) {
+  return CodeReader(std::move(text), true).read();
 }
 
 bool is_open(const Region& region) {

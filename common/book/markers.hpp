@@ -71,6 +71,8 @@ std::string make_stub(const MarkedFile& solution);
 
 /// C++ without comments, with string and character literals replaced by "". Lines are kept.
 std::string code_of(std::string text);
+/// C++ with spaces for comments and literals: every other character keeps its position.
+std::string code_at_its_positions(std::string text);
 
 /// Whether the region is unsolved: its body contains WORKBOOK_TODO( or WORKBOOK_MEND( outside comments, or only
 /// comments and white space.

@@ -21,8 +21,7 @@ std::string detail(const GateResult& result) {
 std::string kept(const GateResult& result) {
   const gates::Findings& findings = result.findings;
   if (findings.trees == 0) return "";
-  const std::string again = findings.again == 0 ? "" : fmt::format(", {} rebuilt", findings.again);
-  return fmt::format("({} of {} results cached{}) ", findings.kept, findings.trees, again);
+  return fmt::format("({} of {} results cached) ", findings.kept, findings.trees);
 }
 
 void print_gate(const Session& session, const GateResult& result) {
@@ -46,8 +45,7 @@ json to_json(const Checked& checked) {
          {"seconds", number_json(result.seconds)},
          {"cpu_seconds", number_json(result.cpu_seconds)},
          {"trees", result.findings.trees},
-         {"kept", result.findings.kept},
-         {"in_full", result.findings.again}});
+         {"kept", result.findings.kept}});
   }
   for (const gates::MutantVerdict& mutant : checked.mutants) {
     mutants.push_back({{"id", mutant.id},

@@ -12,7 +12,6 @@
 #include "common/book/mutants.hpp"
 #include "common/book/stubs.hpp"
 #include "common/gates/groups.hpp"
-#include "common/gates/instances.hpp"
 #include "common/gates/variants.hpp"
 #include "common/judge/run.hpp"
 
@@ -94,16 +93,17 @@ Result expected_on_stubs(const Chapter& chapter, const Verdict& test) {
   return test.exercise == judge::kWhole ? Result::blocked : Result::todo;
 }
 
-/// One exercise is changed, so every other is judged on the solutions' worker: the gate "solutions" has run its tests.
-void expect_others_untouched(const Workspace& workspace, const VariantRun& ran, const std::string& changed,
-                             Findings& findings) {
-  const Chapter& chapter = *ran.plan.chapter;
-  const std::string books =
-      whole_job(workspace, chapter, solutions_tree(workspace, chapter), ran.plan.request.backend).name;
-  for (const auto& [id, exercise] : ran.plan.exercises) {
-    if (id == changed) continue;
+/// If one exercise differs from the book's, every other is judged on the solutions' worker: the gate "solutions" has
+/// run its tests.
+void expect_others_untouched(const Workspace& workspace, const Chapter& chapter, const Mutant& changed,
+                             const Texts& texts, Findings& findings) {
+  const Variant variant = write_variant(workspace, chapter, "changed", texts);
+  const judge::Plan plan = make_plan(workspace, chapter, variant.tree, variant.request);
+  const std::string books = whole_job(workspace, chapter, solutions_tree(workspace, chapter), first_backend(workspace, chapter)).name;
+  for (const auto& [id, exercise] : plan.exercises) {
+    if (id == changed.exercise) continue;
     findings.expect(exercise.worker == books, fmt::format("with only {} changed, {} is judged on {}, not on the book's",
-                                                          changed, id, exercise.worker));
+                                                          changed.exercise, id, exercise.worker));
   }
 }
 
@@ -212,44 +212,32 @@ void check_stub_trees(Inspection& inspection, Findings& findings) {
 
 namespace {
 
-/// For each exercise that the whole chapter needs: the chapter's texts that texts_of makes for its first mutant, under
-/// check/`name`, are given the test that the mutant names for the whole chapter.
-void check_one_changed(Inspection& inspection, Findings& findings, const std::string& name,
-                       Texts (*texts_of)(const Workspace&, const Chapter&, const Mutant&),
-                       void (*judge)(const Mutant&, const ChapterRun&, Findings&)) {
-  const Workspace& workspace = inspection.workspace;
-  build_tests(workspace, inspection.chapters);
-  std::vector<Mutant> changed;
-  std::vector<Variant> variants;
-  std::vector<std::set<std::string>> tests;
-  std::map<const Chapter*, std::set<std::string>> all_tests;
-  for (const Chapter* chapter : inspection.chapters) {
-    const std::vector<Mutant> mutants = book::load_mutants(workspace.book, *chapter);
-    for (const Exercise& exercise : chapter->exercises) {
-      const auto first = std::ranges::find(mutants, exercise.id, &Mutant::exercise);
-      if (first == mutants.end()) {
-        findings.problems.push_back(fmt::format("{}:{}: exercise {} has no mutant",
-                                                workspace.shown(workspace.book.manifest(*chapter)), exercise.line,
-                                                exercise.id));
-        continue;
-      }
-      if (stands_apart(workspace, *chapter, exercise)) continue;  // the whole chapter's tests do not see it
-      changed.push_back(*first);
-      tests.push_back(tests_of(*first, mutants));
-      all_tests[chapter].insert(tests.back().begin(), tests.back().end());
-      variants.push_back(
-          write_variant(workspace, *chapter, name + "/" + first->id, texts_of(workspace, *chapter, *first)));
-      variants.back().tree.first_element_only = true;
-      variants.back().request.time_limit = 2;
-      variants.back().request.only = first->whole;  // the gate "mutants" runs the exercise's own
-    }
+/// The first mutant of each exercise that the whole chapter needs.
+std::vector<MutantVariant> first_mutants(const Workspace& workspace, const Chapter& chapter, Findings& findings) {
+  std::vector<MutantVariant> first;
+  const std::vector<MutantVariant> mutants = mutant_variants(workspace, chapter, findings);
+  for (const Exercise& exercise : chapter.exercises) {
+    const auto found = std::ranges::find(mutants, exercise.id, [](const auto& each) { return each.mutant.exercise; });
+    findings.expect(found != mutants.end(),
+                    fmt::format("{}:{}: exercise {} has no mutant", workspace.shown(workspace.book.manifest(chapter)),
+                                exercise.line, exercise.id));
+    if (found != mutants.end() && !stands_apart(workspace, chapter, exercise)) first.push_back(*found);
   }
-  note_instances(inspection, all_tests);
-  for (std::size_t i = 0; i < variants.size(); ++i)
-    ask_for(inspection, *variants[i].chapter, tests[i], variants[i].tree);
+  return first;
+}
+
+/// Runs the whole-chapter test that each of these mutants names on the variant beside it.
+void run_whole_tests(Inspection& inspection, const std::vector<MutantVariant>& changed,
+                     void (*judge)(const Mutant&, const ChapterRun&, Findings&), Findings& findings) {
+  std::vector<Variant> variants;
+  for (const auto& [mutant, variant] : changed) {
+    variants.push_back(variant);
+    variants.back().request.time_limit = 2;
+    variants.back().request.only = mutant.whole;  // the gate "mutants" runs the exercise's own
+  }
   const auto judge_variant = [&](std::size_t i, const VariantRun& ran, Findings& found) {
-    expect_others_untouched(workspace, ran, changed[i].exercise, found);
-    judge(changed[i], ran.run, found);
+    found.expect(ran.compiled, fmt::format("{} does not compile:\n{}", changed[i].mutant.id, ran.log));
+    judge(changed[i].mutant, ran.run, found);
   };
   run_variants(inspection, variants, judge_variant, findings);
   findings.detail = fmt::format("{} results", findings.passed);
@@ -258,14 +246,33 @@ void check_one_changed(Inspection& inspection, Findings& findings, const std::st
 }  // namespace
 
 void check_one_open(Inspection& inspection, Findings& findings) {
-  check_one_changed(inspection, findings, "open", only_open, judge_one_open);
+  const Workspace& workspace = inspection.workspace;
+  build_tests(workspace, inspection.chapters);
+  std::vector<MutantVariant> open;
+  for (const Chapter* chapter : inspection.chapters) {
+    std::vector<Texts> versions;
+    const std::vector<MutantVariant> mutants = first_mutants(workspace, *chapter, findings);
+    for (const auto& [mutant, variant] : mutants) {
+      versions.push_back(only_open(workspace, *chapter, mutant));
+      expect_others_untouched(workspace, *chapter, mutant, versions.back(), findings);
+    }
+    const std::vector<Variant> variants = write_versions(workspace, *chapter, "open", versions);
+    for (std::size_t i = 0; i < variants.size(); ++i) open.push_back({mutants[i].mutant, variants[i]});
+  }
+  run_whole_tests(inspection, open, judge_one_open, findings);
 }
 
 void check_one_wrong(Inspection& inspection, Findings& findings) {
-  const auto with = [](const Workspace& workspace, const Chapter& chapter, const Mutant& mutant) {
-    return book::apply(workspace.book, chapter, mutant);
-  };
-  check_one_changed(inspection, findings, "mutants", with, judge_one_wrong);
+  const Workspace& workspace = inspection.workspace;
+  build_tests(workspace, inspection.chapters);
+  std::vector<MutantVariant> wrong;
+  for (const Chapter* chapter : inspection.chapters)
+    for (const MutantVariant& each : first_mutants(workspace, *chapter, findings)) {
+      expect_others_untouched(workspace, *chapter, each.mutant,
+                              book::apply(workspace.book, *chapter, each.mutant), findings);
+      wrong.push_back(each);
+    }
+  run_whole_tests(inspection, wrong, judge_one_wrong, findings);
 }
 
 }  // namespace workbook::gates

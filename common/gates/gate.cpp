@@ -106,7 +106,6 @@ void Findings::add(const Findings& part) {
   skipped += part.skipped;
   trees += part.trees;
   kept += part.kept;
-  again += part.again;
 }
 
 Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options,

@@ -20,7 +20,6 @@ struct Findings {
   int passed = 0, skipped = 0;  ///< tests or comparisons within the gate
   std::string skip_reason;      ///< the whole gate was skipped
   int trees = 0, kept = 0;      ///< results of trees, and how many of them were kept from an earlier check
-  int again = 0;                ///< how often one was compiled once more, with more kernels (instances.hpp)
 
   /// Takes in what a part of the gate has found. `detail` and `skip_reason` stay as they are.
   void add(const Findings& part);
@@ -43,16 +42,12 @@ struct MutantVerdict {
 
 class KeptResults;
 
-/// What tests ask of the solutions' kernels (instances.hpp), by chapter and test.
-using Noted = std::map<const book::Chapter*, std::map<std::string, std::set<std::string>>>;
-
 /// What the gates examine, and what they leave for the report.
 struct Inspection {
   const judge::Workspace& workspace;
   std::vector<const book::Chapter*> chapters;  ///< those that the gates of chapters go through
   std::vector<MutantVerdict> mutants;          ///< of the gates of mutants
   const KeptResults* results = nullptr;        ///< those of earlier checks; null: none is believed, and none kept
-  Noted noted = {};                            ///< by the gates that have needed it
 };
 
 struct Gate {

@@ -87,6 +87,7 @@ json request_key(const judge::RunRequest& request) {
           {"only", request.only},
           {"until_failure", request.until_failure},
           {"time_limit", request.time_limit},
+          {"version", request.version},
           {"hidden", request.hidden},
           {"total_time", request.total_time}};
 }
@@ -118,8 +119,7 @@ json run_json(const ChapterRun& run) {
   return {{"tests", tests},
           {"notes", run.notes},
           {"warnings", run.warnings},
-          {"own_warnings", run.own_warnings},
-          {"instances", run.instances}};
+          {"own_warnings", run.own_warnings}};
 }
 ChapterRun run_from_json(const json& document, const Plan& plan) {
   ChapterRun run;
@@ -130,7 +130,6 @@ ChapterRun run_from_json(const json& document, const Plan& plan) {
   document.at("notes").get_to(run.notes);
   document.at("warnings").get_to(run.warnings);
   document.at("own_warnings").get_to(run.own_warnings);
-  document.at("instances").get_to(run.instances);
   return run;
 }
 

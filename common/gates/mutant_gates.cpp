@@ -6,7 +6,6 @@
 
 #include "common/book/mutants.hpp"
 #include "common/gates/groups.hpp"
-#include "common/gates/instances.hpp"
 #include "common/gates/variants.hpp"
 
 namespace workbook::gates {
@@ -15,38 +14,6 @@ namespace {
 using book::Chapter;
 using book::Mutant;
 using judge::Result, judge::Verdict, judge::Workspace;
-
-/// The mutants that can be applied, each with its tree and the one test that must kill it.
-struct PlannedMutants {
-  std::vector<Mutant> mutants;
-  std::vector<Variant> variants;             ///< one for each
-  std::vector<std::set<std::string>> tests;  ///< of each, those that its kernels are compiled for
-  std::map<const Chapter*, std::set<std::string>> all_tests;
-};
-
-/// one_a_test: of those that a test kills only the first.
-void plan_mutants(const Workspace& workspace, const Chapter& chapter, bool one_a_test, PlannedMutants& planned,
-                  Findings& findings) {
-  const std::vector<Mutant> mutants = book::load_mutants(workspace.book, chapter);
-  std::set<std::string> tests;
-  for (const Mutant& mutant : mutants) {
-    if (!tests.insert(mutant.test).second && one_a_test) continue;
-    try {
-      const Texts texts = book::apply(workspace.book, chapter, mutant);
-      planned.variants.push_back(write_variant(workspace, chapter, "mutants/" + mutant.id, texts));
-    } catch (const std::runtime_error& error) {
-      findings.problems.push_back(error.what());
-      continue;
-    }
-    // The same text for another element takes as long to compile, and no mutant needs it.
-    planned.variants.back().tree.first_element_only = true;
-    planned.variants.back().request.only = mutant.test;
-    planned.variants.back().request.time_limit = mutant.death == name(Result::timed_out) ? 1 : 10;
-    planned.mutants.push_back(mutant);
-    planned.tests.push_back(tests_of(mutant, mutants));
-    planned.all_tests[&chapter].insert(planned.tests.back().begin(), planned.tests.back().end());
-  }
-}
 
 /// How a mutant died, and what is wrong with that.
 MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const VariantRun& ran, Findings& findings) {
@@ -93,27 +60,35 @@ std::string confusion(const std::vector<Mutant>& mutants, const std::vector<Muta
                      on, off);
 }
 
+/// one_a_test: of those that a test kills only the first.
 void run_mutants(Inspection& inspection, bool one_a_test, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   build_tests(workspace, inspection.chapters);
-  PlannedMutants planned;
-  for (const Chapter* chapter : inspection.chapters) plan_mutants(workspace, *chapter, one_a_test, planned, findings);
-  note_instances(inspection, planned.all_tests);
-  for (std::size_t i = 0; i < planned.variants.size(); ++i)
-    ask_for(inspection, *planned.variants[i].chapter, planned.tests[i], planned.variants[i].tree);
+  std::vector<Mutant> mutants;
+  std::vector<Variant> variants;
+  for (const Chapter* chapter : inspection.chapters) {
+    std::set<std::string> tests;
+    for (auto& [mutant, variant] : mutant_variants(workspace, *chapter, findings)) {
+      if (!tests.insert(mutant.test).second && one_a_test) continue;
+      variant.request.only = mutant.test;
+      variant.request.time_limit = mutant.death == name(Result::timed_out) ? 1 : 10;
+      mutants.push_back(mutant);
+      variants.push_back(variant);
+    }
+  }
   std::vector<MutantVerdict>& verdicts = inspection.mutants;
-  verdicts.assign(planned.mutants.size(), {});
+  verdicts.assign(mutants.size(), {});
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
-    verdicts[i] = judge_mutant(*planned.variants[i].chapter, planned.mutants[i], ran, found);
+    verdicts[i] = judge_mutant(*variants[i].chapter, mutants[i], ran, found);
   };
-  run_variants(inspection, planned.variants, judge, findings);
+  run_variants(inspection, variants, judge, findings);
   const auto count = [&](auto member) { return std::ranges::count_if(verdicts, member); };
   findings.detail =
       fmt::format("{} mutants, {} killed, {} with the right diagnosis, {} of those \"unknown\"", verdicts.size(),
                   count([](const MutantVerdict& v) { return v.killed; }),
                   count([](const MutantVerdict& v) { return v.diagnosis_right; }),
                   count([](const MutantVerdict& v) { return v.diagnosis_right && v.diagnosis == judge::kUnknown; })) +
-      "; " + confusion(planned.mutants, verdicts, findings);
+      "; " + confusion(mutants, verdicts, findings);
 }
 
 }  // namespace

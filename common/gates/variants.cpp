@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "common/book/combine.hpp"
 #include "common/book/files.hpp"
-#include "common/gates/instances.hpp"
 #include "common/gates/kept.hpp"
 #include "common/worker/share_cores.hpp"
 
@@ -28,6 +28,61 @@ Variant write_variant(const Workspace& workspace, const Chapter& chapter, const 
   variant.request.backend = first_backend(workspace, chapter);
   for (const auto& [file, text] : texts) book::write_if_changed(variant.tree.folder / file, text);
   return variant;
+}
+
+namespace {
+
+bool has_quick_kernels(const Workspace& workspace) {
+  const auto rules = workspace.toolchain.backends.find(Backend::sim);
+  return rules != workspace.toolchain.backends.end() && !rules->second.quick_flags().empty();
+}
+
+/// A tree of one or several versions, which is compiled for this check alone.
+Variant version_of(const Workspace& workspace, const Chapter& chapter, Variant variant) {
+  variant.tree.first_element_only = true;
+  if (variant.request.backend == Backend::sim && has_quick_kernels(workspace))
+    variant.tree.flags = workspace.toolchain.backends.at(Backend::sim).quick_flags();
+  return variant;
+}
+
+}  // namespace
+
+std::vector<Variant> write_versions(const Workspace& workspace, const Chapter& chapter, const std::string& name,
+                                    const std::vector<Texts>& versions) {
+  std::map<int, Texts> numbered;
+  for (std::size_t i = 0; i < versions.size(); ++i) numbered[int(i) + 1] = versions[i];
+  const book::Combined combined = book::combine(solution_texts(workspace, chapter), numbered);
+  Variant together = version_of(workspace, chapter, write_variant(workspace, chapter, name, combined.files));
+  together.tree.as_written = solutions_tree(workspace, chapter).folder;  // its regions occur once
+  together.request.grafts = false;
+  std::vector<Variant> variants;
+  for (const auto& [number, texts] : numbered) {
+    if (combined.apart.contains(number)) {
+      const std::string own = fmt::format("{}/{}", name, number);
+      variants.push_back(version_of(workspace, chapter, write_variant(workspace, chapter, own, texts)));
+    } else {
+      variants.push_back(together);
+      variants.back().request.version = number;
+    }
+  }
+  return variants;
+}
+
+std::vector<MutantVariant> mutant_variants(const Workspace& workspace, const Chapter& chapter, Findings& findings) {
+  std::vector<book::Mutant> mutants;
+  std::vector<Texts> versions;
+  for (const book::Mutant& mutant : book::load_mutants(workspace.book, chapter)) {
+    try {
+      versions.push_back(book::apply(workspace.book, chapter, mutant));
+      mutants.push_back(mutant);
+    } catch (const std::runtime_error& error) {
+      findings.problems.push_back(error.what());
+    }
+  }
+  const std::vector<Variant> variants = write_versions(workspace, chapter, "mutants", versions);
+  std::vector<MutantVariant> all;
+  for (std::size_t i = 0; i < mutants.size(); ++i) all.push_back({mutants[i], variants[i]});
+  return all;
 }
 
 namespace {
@@ -61,13 +116,6 @@ bool take_kept(Running& all, std::size_t i) {
   return true;
 }
 
-/// Whether a variant that was built with a part of its kernels has to be built with more of them: it has asked for
-/// more, or something else is wrong.
-bool needs_more(const VariantRun& ran, const Findings& found) {
-  return !ran.plan.tree.flags.empty() &&
-         (!ran.compiled || asked_for_more(ran.run) || (ran.plan.tree.asked && !found.problems.empty()));
-}
-
 /// Runs a variant that is built, and keeps what it came to if nothing is wrong with it.
 void run_built(Running& all, std::size_t i, const judge::Built& built, const std::optional<FilesRead>& read) {
   VariantRun& ran = all.runs[i];
@@ -77,7 +125,6 @@ void run_built(Running& all, std::size_t i, const judge::Built& built, const std
   ran.run = run_plan(all.inspection.workspace, ran.plan, built, all.variants[i].request);
   all.found[i] = {};
   all.judge(i, ran, all.found[i]);
-  if (needs_more(ran, all.found[i])) return;  // it is run again
   if (all.inspection.results != nullptr && read && all.found[i].problems.empty() && all.digests.stood_still())
     all.inspection.results->keep(all.keys[i], *read, ran.run);
 }
@@ -111,29 +158,9 @@ std::vector<VariantRun> run_variants(const Inspection& inspection, const std::ve
     if (!take_kept(all, i)) to_run.push_back(i);
   }
   build_and_run(all, to_run);
-  for (const bool in_full : {false, false, true}) {
-    std::vector<std::size_t> again;
-    for (const std::size_t i : to_run) {
-      if (!needs_more(all.runs[i], all.found[i])) continue;
-      judge::Tree tree = all.runs[i].plan.tree;
-      if (in_full || !ask_for_more(all.runs[i].run, tree)) {
-        tree.flags.clear();
-        tree.asked.reset();
-      }
-      all.runs[i].plan = make_plan(workspace, *variants[i].chapter, tree, variants[i].request);
-      again.push_back(i);
-    }
-    findings.again += int(again.size());
-    if (!again.empty()) build_and_run(all, again);
-  }
   for (const Findings& found : all.found) findings.add(found);
   findings.trees += int(variants.size());
   return std::move(all.runs);
-}
-
-std::vector<std::string> quick_flags(const Workspace& workspace, Backend backend) {
-  const auto how = workspace.toolchain.backends.find(backend);
-  return how == workspace.toolchain.backends.end() ? std::vector<std::string>() : how->second.quick_flags();
 }
 
 void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {
@@ -142,7 +169,7 @@ void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& 
     const std::vector<std::string> more = test_targets(workspace, *chapter);
     targets.insert(targets.end(), more.begin(), more.end());
   }
-  if (!quick_flags(workspace, Backend::sim).empty()) targets.emplace_back(worker::kQuickPrecompiled);
+  if (has_quick_kernels(workspace)) targets.emplace_back(worker::kQuickPrecompiled);
   worker::build_targets(workspace.toolchain, targets);
 }
 

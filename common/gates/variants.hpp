@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/book/mutants.hpp"
 #include "common/gates/gate.hpp"
 #include "common/judge/run.hpp"
 
@@ -22,9 +23,23 @@ struct Variant {
   judge::Tree tree;
   judge::RunRequest request;
 };
-/// Writes a variant's files into a folder of its own. It runs on the chapter's first backend.
+/// Writes a variant's files to a folder. It runs on the chapter's first backend.
 Variant write_variant(const judge::Workspace& workspace, const book::Chapter& chapter, const std::string& name,
                       const Texts& texts);
+/// Writes many versions of a chapter to one folder, to be compiled as one program (common/book/combine.hpp); those that
+/// cannot be combined get a folder each. A variant for each version, in order. Only kernels for the chapter's first
+/// element are compiled: the same text for another element takes as long, and no version needs it.
+std::vector<Variant> write_versions(const judge::Workspace& workspace, const book::Chapter& chapter,
+                                    const std::string& name, const std::vector<Texts>& versions);
+
+/// A mutant that can be applied, as one of its chapter's versions.
+struct MutantVariant {
+  book::Mutant mutant;
+  Variant variant;
+};
+/// All of a chapter's mutants, compiled as one program. One that cannot be applied is a problem.
+std::vector<MutantVariant> mutant_variants(const judge::Workspace& workspace, const book::Chapter& chapter,
+                                           Findings& findings);
 
 struct VariantRun {
   bool compiled = false;
@@ -32,16 +47,13 @@ struct VariantRun {
   judge::Plan plan;
   judge::ChapterRun run;
 };
-/// Says what is wrong with the run of a variant, by its number. It is called once or twice for each, several at a time.
+/// Says what is wrong with the run of a variant, by its number. Called once for each, several at a time.
 using JudgeVariant = std::function<void(std::size_t, const VariantRun&, Findings&)>;
 /// The chapters' tests on each variant, judged; the findings are in the variants' order. They share the cores, but
 /// those on a GPU run one by one. A run that an earlier check has kept is taken from there unless something is wrong
 /// with it, and one that nothing is wrong with is kept.
 std::vector<VariantRun> run_variants(const Inspection& inspection, const std::vector<Variant>& variants,
                                      const JudgeVariant& judge, Findings& findings);
-
-/// What compiles a variant's kernels in two thirds of the time, or nothing where that is not known to be right.
-std::vector<std::string> quick_flags(const judge::Workspace& workspace, Backend backend);
 
 /// The chapters' test programs, and what their workers need.
 void build_tests(const judge::Workspace& workspace, const std::vector<const book::Chapter*>& chapters);

@@ -79,8 +79,7 @@ worker::WorkerJob stages_job(const Workspace& workspace, const Chapter& chapter,
     const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";
     if (!is_source(file) || other_stage) continue;
     const fs::path books_file = job.books_include / file;
-    const bool unneeded = (tree.first_element_only && is_for_other_element(chapter, books_file)) ||
-                          (tree.asked && !tree.asked->contains(file));
+    const bool unneeded = tree.first_element_only && is_for_other_element(chapter, books_file);
     const bool books = unneeded && has_same_text(tree.folder / file, books_file);
     if (!books && is_changed(workspace, chapter, tree, file))
       job.sources.push_back(tree.folder / file);
@@ -96,8 +95,7 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   for (const char* special : {"operations.cpp", "operations.cu"}) {
     const fs::path path = workspace.book.root / "tests" / chapter.name() / special;
     if (!fs::exists(path) || (backend == Backend::cpu && is_kernel_file(special))) continue;
-    const bool requested = !tree.asked || tree.asked->contains(special);
-    const bool own = requested && includes_changed(workspace, chapter, tree, path);
+    const bool own = includes_changed(workspace, chapter, tree, path);
     (own ? job.sources : job.books_sources).push_back(path);
   }
   return job;

@@ -23,10 +23,6 @@ struct Tree {
   /// refer to the reader's files.
   std::filesystem::path as_written = {};
   std::vector<std::string> flags = {};  ///< compiler flags for the tree's own files
-  /// The files whose kernels are needed. All other kernels are the book's unless their own text differs, even if they
-  /// include files of the tree. Empty: not known.
-  std::optional<std::set<std::string>> asked = {};
-  bool noted = false;  ///< its workers record which kernels are requested (common/cuda/instances.hpp)
 
   const std::filesystem::path& written() const { return as_written.empty() ? folder : as_written; }
 };

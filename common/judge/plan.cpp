@@ -72,8 +72,7 @@ Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in,
                workspace.toolchain.build_folder / "grafts" / plan.tree.name / id / chapter.name(),
                plan.tree.first_element_only,
                {},
-               plan.tree.flags,
-               plan.tree.asked};
+               plan.tree.flags};
   for (const std::string& file : chapter.files) {
     const fs::path copied = workspace.book.solution(chapter, file), own = plan.tree.written() / file;
     const std::string text =

@@ -43,6 +43,7 @@ struct PlanRequest {
   /// Part of the names that guard a graft's region (book::with_bodies).
   std::string token = "reader";
   bool debug = false;  ///< builds the exercises separately for a debugger: -O0 -g
+  int version = 0;     ///< the version that runs, in a tree that holds several (common/book/combine.hpp)
 };
 
 struct Plan {

@@ -201,6 +201,7 @@ json context_json(const Workspace& workspace, const Plan& plan, const Built& bui
           {"element", plan.chapter->element_on(request.backend)},
           {"debugger", debugger_of(workspace, plan, request)},
           {"time_limit", request.time_limit},
+          {"version", request.version},
           {"worker_prefix", watching.command.empty() ? request.worker_prefix : watching.command},
           {"previous", compared ? previous->second.executable.string() : ""},
           {"previous_element", plan.previous_element},
@@ -282,8 +283,6 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   worker::CommandOptions options;
   options.environment["WORKBOOK_CONTEXT"] = context_path.string();
   options.environment["WORKBOOK_RESULTS"] = "3";
-  const fs::path instances = context_path.string() + ".instances";
-  if (plan.tree.noted || !plan.tree.flags.empty()) options.environment["WORKBOOK_INSTANCES_FILE"] = instances.string();
   options.capture = !request.debug;
   options.time = request.total_time;
   options.on_line = [&](const std::string& line) {
@@ -302,11 +301,6 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   const worker::CommandResult ended = worker::run_command(argv, options);
   workspace.progress("");
   fs::remove(context_path);
-  if (fs::exists(instances)) {
-    std::istringstream lines(book::read_file(instances));
-    for (std::string line; std::getline(lines, line);) run.instances.insert(line);
-    fs::remove(instances);
-  }
   if (run.finished) return;
   Verdict verdict;
   verdict.test = running.empty() ? "the test program" : running;

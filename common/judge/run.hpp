@@ -22,9 +22,6 @@ struct ChapterRun {
   std::string warnings;            ///< the compiler's, for the whole chapter
   std::string own_warnings;        ///< those about the reader's exercises, from any build
   std::string unavailable;         ///< the reason if the backend's kernels cannot run here
-  /// The kernel instances that a tree's workers have recorded (common/cuda/instances.hpp), each once. Only for trees
-  /// with `noted` or flags.
-  std::set<std::string> instances = {};
   bool finished = true;  ///< the test program has finished; otherwise a verdict of kWhole says how it ended
 
   int count(Result result) const;

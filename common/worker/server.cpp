@@ -31,6 +31,7 @@
 #include "common/cuda/error.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/todo.hpp"
+#include "common/cuda/version.hpp"
 #include "common/worker/protocol.hpp"
 #include "common/worker/reports.hpp"
 #include "common/worker/sanitizers.hpp"
@@ -102,6 +103,8 @@ void operator delete(void* pointer, std::size_t, std::align_val_t a) noexcept {
   release(pointer, std::size_t(a));
 }
 #endif
+
+int workbook::detail::version = 0;
 
 namespace workbook::worker {
 namespace {
@@ -196,6 +199,7 @@ void run(const json& request, json& reply) {
     for (const auto& [other, run] : Operations::all()) known += (known.empty() ? "" : ", ") + other;
     throw std::logic_error("this worker has no operation \"" + name + "\"; it has: " + known);
   }
+  detail::version = request.value("version", 0);
   if (device != nullptr) device->begin(arguments);
   const auto start = std::chrono::steady_clock::now();
   if (kCountsMemory && request.contains("memory")) limit_memory(request.at("memory"));

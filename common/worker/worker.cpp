@@ -173,6 +173,10 @@ Call& Call::memory(std::uint64_t bytes) {
   memory_ = bytes;
   return *this;
 }
+Call& Call::version(int number) {
+  version_ = number;
+  return *this;
+}
 
 std::string Call::text() const {
   std::string text = "\"" + operation_ + "\"";
@@ -424,6 +428,7 @@ Reply Worker::call(const Call& call) {
   request["size"] = size;
   request["read_only"] = read_only;
   if (call.memory_) request["memory"] = *call.memory_;
+  if (call.version_ != 0) request["version"] = call.version_;
   const off_t have = ::lseek(process.memory.get(), 0, SEEK_END);
   if (have < off_t(size) && ::ftruncate(process.memory.get(), off_t(size)) != 0) {
     fail(Ending::out_of_memory, fmt::format("cannot allocate {} MiB of shared memory for the arrays", size >> 20));

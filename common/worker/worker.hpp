@@ -82,6 +82,8 @@ class Call {
   /// Limits the operation's memory to `bytes` bytes from any source; the stack has its own limit. The operation runs in
   /// a process that keeps nothing from earlier calls, and its inputs are read-only.
   Call& memory(std::uint64_t bytes);
+  /// Selects one of the versions that the worker's program holds (common/book/combine.hpp); 0: the book's.
+  Call& version(int number);
   template <class T>
   Call& input(const std::string& name, std::span<const T> values) {
     return add(name, sizeof(T), values.size(), values.data());
@@ -113,6 +115,7 @@ class Call {
   std::map<std::string, double> numbers_;
   std::vector<Array> arrays_;
   std::optional<std::uint64_t> memory_;
+  int version_ = 0;
 };
 
 /// The result of a call.

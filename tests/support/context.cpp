@@ -21,6 +21,7 @@ Context read_context() {
   context.element = json.at("element");
   context.debugger = json.at("debugger");
   context.time_limit = json.at("time_limit");
+  context.version = json.at("version");
   context.worker_prefix = json.at("worker_prefix");
   context.previous = json.at("previous");
   context.previous_element = json.at("previous_element");

@@ -3,7 +3,7 @@
 //
 //   {"chapter": 3, "chapter_name": "03_tiled_wmma", "backend": "sim", "unavailable": "", "counts": true, "element":
 //   "float16", "debugger": "",
-//    "time_limit": 10.0, "worker_prefix": [],
+//    "time_limit": 10.0, "version": 0, "worker_prefix": [],
 //    "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true}},
 //    "previous": PATH of the previous chapter's worker, or "", "previous_element": "float32"}
 #pragma once
@@ -33,6 +33,7 @@ struct Context {
   Element element = float32;  ///< type of Q, K, V and O of the code under test
   std::string debugger;       ///< starts the code under test; empty: none
   double time_limit = 10;
+  int version = 0;  ///< of the code under test, in a program that holds several (common/book/combine.hpp)
   std::vector<std::string> worker_prefix;   ///< starts the code under test in its isolation; empty: none
   std::map<std::string, Subject> subjects;  ///< by exercise id, and "whole"
   std::string previous;

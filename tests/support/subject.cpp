@@ -265,6 +265,7 @@ struct Allowed {
 Reply call_worker(const std::string& executable, Call call) {
   const bool limited = allowed.test == current_test();
   if (limited) call.memory(allowed.bytes);
+  if (executable != context().previous) call.version(context().version);
   static std::set<std::string> slow;  // executables that have timed out once: not waited for as long again
   Worker& worker = worker_of(executable);
   const std::chrono::duration<double> usual = worker.limits().time, brief(1);
