@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem
 }
 // END 9.7
 
-/// The order of the additions to one warp's piece of a Q tile: a warp may add when *counter equals its turn. Empty if
+/// The order of the additions to one warp's piece of a Q tile: a warp may add when *counter equals turn. Empty if
 /// not deterministic.
 template <bool deterministic>
 struct Semaphore {};

@@ -125,7 +125,7 @@ __device__ __forceinline__ void accumulate(Part (&C)[2][n], const Operands<parts
 // Other warps need a warp's Pᵀ and dSᵀ: they are stored to shared memory with one row per key, and loaded from there.
 //
 // TODO(9.6) store_operands: A, which is (32, 8·parts), to a tile from this row and column on, one stmatrix_x4 per
-// operand; its lanes name the same chunks as load_A's. load_operands: the same A back (about 10 lines).
+// operand; each lane supplies the same address as in load_A. load_operands: the same A back (about 10 lines).
 // BEGIN 9.6
 template <int parts, int rows, int columns>
 __device__ __forceinline__ void store_operands(Element (&tile)[rows][columns], int row, int column,

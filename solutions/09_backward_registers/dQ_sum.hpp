@@ -57,7 +57,7 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem
 }
 // END 9.7
 
-/// The order of the additions to one warp's piece of a Q tile: a warp may add when *counter equals its turn. Empty if
+/// The order of the additions to one warp's piece of a Q tile: a warp may add when *counter equals turn. Empty if
 /// not deterministic.
 template <bool deterministic>
 struct Semaphore {};
@@ -91,7 +91,7 @@ __device__ __forceinline__ void wait_for(const Semaphore<true>& semaphore, int s
     while (seen != semaphore.turn) seen = read_counter(semaphore);
     __threadfence();  // this warp's additions come after the read of the counter
   }
-  __syncwarp();  // no lane adds before lane 0 has seen the turn
+  __syncwarp();  // no lane adds before the counter equals turn
 }
 __device__ __forceinline__ void release(const Semaphore<true>& semaphore) {
   __threadfence();  // this lane's additions come before the increment
