@@ -28,8 +28,8 @@ using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
 /// The tile sizes and consumer warps for which kernels are built. A consumer has 32 rows of Q, so Br = 32·warps. The
 /// producer is one warp more: with seven consumers, eight warps share the 65536 registers of an SM. The first entry is
-/// for d = 32 and 64. With d = 128, S for 64 keys and O do not both fit in registers, so the second entry has 32 keys.
-/// No block needs more than 89 KB of shared memory. The last entry is the smallest possible, for tests.
+/// for d = 32 and 64. With d = 128, tiles of 64 keys would spill registers and need 120 KiB of shared memory, so the
+/// second entry has 32 keys. No block needs more than 89 KiB. The last entry is the smallest possible, for tests.
 inline constexpr Tiles built[] = {{224, 64, 7}, {224, 32, 7}, {32, 32, 1}};
 
 /// The stages of the ring, one tile of K or V each: K_j, V_j, and the next two.
