@@ -19,7 +19,7 @@ struct Work {
 template <int Br>
 __device__ Work work_of(int block, int warp, int q_tiles, std::int64_t Nq) {
   // TODO(4.1) Blocks 0 to q_tiles - 1 compute the Q tiles of head 0, the next q_tiles blocks those of head 1, and so
-  // on. Each warp takes warp_rows consecutive rows of the tile; count those below Nq (about 3 lines).
+  // on. Each warp computes warp_rows consecutive rows of the tile; count those below Nq (about 3 lines).
   // BEGIN 4.1
   WORKBOOK_TODO(4.1);
   // END 4.1

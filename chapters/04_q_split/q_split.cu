@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
     }
   } else {
     // TODO(4.9) The loop with one buffer for K and one for V; a step is the whole tile. V_j is copied while S and P are
-    // computed, K_j+1 while O += P V is. A wait covers only the calling thread's copies; the barrier after it covers
+    // computed, K_{j+1} while O += P V is. A wait covers only the calling thread's copies; the barrier after it covers
     // the copies of every thread. A barrier also separates the last read of a buffer from the next copy into it. Two
     // waits and two barriers per tile suffice. The copy of K_0 is in flight; K and V point to tile 0 (about 14 lines).
     // BEGIN 4.9

@@ -1,7 +1,7 @@
 // Chapter 5, the causal mask: the kernel, and the launch. The phases are in phases.hpp.
 //
-// What changes: a Q tile loops over the K/V tiles up to the diagonal only, only the tiles that the diagonal crosses are
-// masked, and the longest blocks start first.
+// What changes: a Q tile loops over the K/V tiles up to the diagonal only, the mask is applied only to the tiles that
+// the diagonal crosses, and the longest blocks start first.
 // What it costs: about half of the work in the tiles that the diagonal crosses is wasted.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1 ("Causal masking").
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   // TODO(5.5) The kernel's body, in the order of chapter 4's kernel 3, for both schedules (about 42 lines):
   //   issue the copies of Q and, if tiles > 0, of K_0; with two buffers, of V_0 too; commit
   //   prepare; wait for Q; load_Q
-  //   two buffers: for each tile j: wait, barrier, copy K_j+1 and V_j+1; then S, P and O in steps
-  //   one buffer: for each tile j: wait, barrier, copy V_j; S and P; wait, barrier, copy K_j+1; then O
+  //   two buffers: for each tile j: wait, barrier, copy K_{j+1} and V_{j+1}; then S, P and O in steps
+  //   one buffer: for each tile j: wait, barrier, copy V_j; S and P; wait, barrier, copy K_{j+1}; then O
   //   write O / l and the LSE
   // BEGIN 5.5
   WORKBOOK_TODO(5.5);

@@ -1,5 +1,5 @@
-// Chapter 4, the lab: one warp with 32 queries, without tensor cores. A lane has one key while S is computed, one row
-// in the softmax, and two columns of O, so every intermediate goes through shared memory.
+// Chapter 4, the lab: one warp with 32 queries, without tensor cores. A lane computes S for one key, the softmax of
+// one row, and two columns of O, so every intermediate result goes through shared memory.
 //
 // Trace it: ./workbook trace 4 --operation lab --seq 128 --heads 1 --lines
 // Test it: ./workbook test 4.10

@@ -1,7 +1,7 @@
-// Chapter 5, the causal mask: chapter 4's kernel without the work on masked tiles. O and the LSE in one launch.
+// Chapter 5, the causal mask: chapter 4's kernel without the tiles above the diagonal. O and the LSE in one launch.
 //
-// What changes: a Q tile loops over the K/V tiles up to the diagonal only, and only the tiles that the diagonal crosses
-// are masked. The work of a block now depends on its Q tile, so the longest blocks start first.
+// What changes: a Q tile loops over the K/V tiles up to the diagonal only, and the mask is applied only to the tiles
+// that the diagonal crosses. The work of a block now depends on its Q tile, so the longest blocks start first.
 // What it costs: about half of the work in the tiles that the diagonal crosses is wasted.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1 ("Causal masking").
