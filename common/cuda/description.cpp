@@ -7,8 +7,6 @@
 #include <span>
 #include <stdexcept>
 
-#include "common/cuda/requested_kernels.hpp"
-
 namespace workbook::cuda {
 namespace {
 
@@ -266,12 +264,8 @@ Setting Arguments::setting() const {
   return setting;
 }
 
-Operations::Operations(std::initializer_list<Operation> added, std::string_view file) {
-  for (const Operation& operation : added)
-    add({operation.name, [run = operation.run, file](const Arguments& call) {
-           note_request("0", file);
-           run(call);
-         }});
+Operations::Operations(std::initializer_list<Operation> added) {
+  for (const Operation& operation : added) add(operation);
 }
 void Operations::add(const Operation& operation) {
   if (!operations().emplace(operation.name, operation.run).second)

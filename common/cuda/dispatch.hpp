@@ -10,7 +10,7 @@
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/refusals.hpp"
-#ifndef __CUDACC__  // not all kernels may be compiled, and the requested ones are recorded
+#ifndef __CUDACC__  // not all kernels may be compiled
 #include "common/cuda/instances.hpp"
 #endif
 
@@ -24,11 +24,10 @@ inline dim3 grid_of(std::int64_t blocks, const char* what) {
 }
 
 /// Calls work with d as a constant, a std::integral_constant<int, d>, and returns its result. least: the smallest d
-/// that kernels are built for, 32 or 64. std::invalid_argument for a d that they are not built for. `file`: the calling
-/// file, for builds that record it (instances.hpp).
+/// that kernels are built for, 32 or 64. std::invalid_argument for a d that they are not built for.
 #ifdef __CUDACC__
 template <int least = 32, class Work>
-auto with_head_dim(std::int64_t d, Work work, [[maybe_unused]] const char* file = __builtin_FILE()) {
+auto with_head_dim(std::int64_t d, Work work) {
   if constexpr (least == 32)
     if (d == 32) return work(std::integral_constant<int, 32>());
   if (d == 64) return work(std::integral_constant<int, 64>());
@@ -46,11 +45,10 @@ struct TilesConstant {
 /// Calls work with d and the tiles as constants, and returns its result. built: an array of the Tiles that kernels are
 /// built for. std::invalid_argument for others.
 template <const auto& built, std::size_t i = 0, class Work>
-auto with_sizes(std::int64_t d, const Tiles& tiles, Work work, const char* file = __builtin_FILE()) {
+auto with_sizes(std::int64_t d, const Tiles& tiles, Work work) {
   if (tiles == built[i])
-    return with_head_dim(
-        d, [&](auto d_constant) { return work(d_constant, TilesConstant<built[i]>()); }, file);
-  if constexpr (i + 1 < std::size(built)) return with_sizes<built, i + 1>(d, tiles, work, file);
+    return with_head_dim(d, [&](auto d_constant) { return work(d_constant, TilesConstant<built[i]>()); });
+  if constexpr (i + 1 < std::size(built)) return with_sizes<built, i + 1>(d, tiles, work);
   refuse_tiles(tiles);
 }
 

@@ -78,21 +78,13 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 
 namespace detail {
 /// Runs one launch and converts the simulator's exceptions to this namespace's (simulator_backend.cpp).
-void guarded(void (*run)(void*), void* launch, const char* file);
-
-/// A grid, and the file that launches it.
-struct Grid {
-  dim3 size;
-  const char* file;
-  Grid(const dim3& blocks, const char* caller = __builtin_FILE()) : size(blocks), file(caller) {}
-};
+void guarded(void (*run)(void*), void* launch);
 }  // namespace detail
 
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), const detail::Grid& grid, dim3 block, std::size_t shared_bytes,
-            Arguments&&... arguments) {
-  auto run = [&] { simt::launch(kernel, grid.size, block, shared_bytes, std::forward<Arguments>(arguments)...); };
-  detail::guarded([](void* call) { (*static_cast<decltype(run)*>(call))(); }, &run, grid.file);
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {
+  auto run = [&] { simt::launch(kernel, grid, block, shared_bytes, std::forward<Arguments>(arguments)...); };
+  detail::guarded([](void* call) { (*static_cast<decltype(run)*>(call))(); }, &run);
 }
 
 #endif

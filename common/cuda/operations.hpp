@@ -79,8 +79,7 @@ class Operations {
  public:
   using Table = std::map<std::string, std::function<void(const Arguments&)>, std::less<>>;
 
-  /// `file`: the source file of the operations, which each call records for the gates (requested_kernels.hpp).
-  Operations(std::initializer_list<Operation> added, std::string_view file = __builtin_FILE());
+  Operations(std::initializer_list<Operation> added);
   /// Throws std::logic_error if the name exists already.
   static void add(const Operation& operation);
   /// All operations, by name.

@@ -12,7 +12,6 @@
 
 #include "common/cuda/backend.hpp"
 #include "common/cuda/error.hpp"
-#include "common/cuda/requested_kernels.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/cuda/trace_record.hpp"
 #include "common/simt/simulator.hpp"
@@ -165,23 +164,9 @@ std::vector<std::pair<std::string, double>> take_counters() {
   return {sums.begin(), sums.end()};
 }
 
-NotedChoice::NotedChoice(std::string_view choice, int d)
-    : choice_(choice), d_(d), launches_before_(simt::launches().size()) {}
-
-NotedChoice::~NotedChoice() {
-  if (std::getenv("WORKBOOK_INSTANCES_FILE") == nullptr) return;
-  static int d_of_first_launch = 0;
-  if (simt::launches().size() != launches_before_) {
-    if (d_of_first_launch == 0) d_of_first_launch = d_;
-    if (d_of_first_launch != d_) std::_Exit(0);
-  }
-  note_request(std::to_string(number_of(choice_)), "");
-}
-
 namespace detail {
 
-void guarded(void (*run)(void*), void* launch, const char* file) {
-  note_request("0", file);
+void guarded(void (*run)(void*), void* launch) {
   try {
     run(launch);
     if (trace) {

@@ -16,7 +16,7 @@ namespace {
 using judge::ChapterRun, judge::Plan, judge::Workspace;
 using nlohmann::json;
 
-constexpr int kFormat = 3;  ///< changes with what an entry holds, and with what a key leaves out
+constexpr int kFormat = 4;  ///< changes with what an entry holds, and with what a key leaves out
 
 /// A path, or words with one in them, as any clone has it.
 std::string anywhere(const Workspace& workspace, std::string text) {
@@ -116,10 +116,7 @@ fs::path test_program(const Workspace& workspace, const Plan& plan) {
 json run_json(const ChapterRun& run) {
   json tests = json::array();
   for (const judge::Verdict& verdict : run.tests) tests.push_back(to_json(verdict));
-  return {{"tests", tests},
-          {"notes", run.notes},
-          {"warnings", run.warnings},
-          {"own_warnings", run.own_warnings}};
+  return {{"tests", tests}, {"notes", run.notes}, {"warnings", run.warnings}, {"own_warnings", run.own_warnings}};
 }
 ChapterRun run_from_json(const json& document, const Plan& plan) {
   ChapterRun run;

@@ -15,6 +15,12 @@ using book::Chapter;
 using book::Mutant;
 using judge::Result, judge::Verdict, judge::Workspace;
 
+/// Whether this is the declared diagnosis. A mutant that is "unknown" to the known mistakes may still be named, as
+/// itself: it is one of its exercise's known wrong solutions (judge/wrong_solutions.hpp).
+bool is_of(const std::string& diagnosis, const Mutant& mutant) {
+  return diagnosis == mutant.diagnosis || (mutant.diagnosis == judge::kUnknown && diagnosis == mutant.id);
+}
+
 /// How a mutant died, and what is wrong with that.
 MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const VariantRun& ran, Findings& findings) {
   const std::string where = fmt::format("{}:{}: mutant {}", mutant.file, mutant.line, mutant.id);
@@ -30,7 +36,7 @@ MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const V
     verdict.killed_by = test->test;
     verdict.diagnosis = test->cause_id();
   }
-  verdict.diagnosis_right = verdict.killed && verdict.diagnosis == mutant.diagnosis;
+  verdict.diagnosis_right = verdict.killed && is_of(verdict.diagnosis, mutant);
   findings.expect(verdict.killed, test != nullptr && test->result == Result::passed
                                       ? fmt::format("{} survives \"{}\"", where, mutant.test)
                                       : fmt::format("{}: \"{}\" gives {}, declared is {}{}", where, mutant.test, result,
@@ -52,7 +58,7 @@ std::string confusion(const std::vector<Mutant>& mutants, const std::vector<Muta
   for (std::size_t i = 0; i < mutants.size(); ++i) {
     causes.insert(mutants[i].diagnosis);
     if (!verdicts[i].killed || verdicts[i].diagnosis == judge::kUnknown) continue;
-    ++(verdicts[i].diagnosis == mutants[i].diagnosis ? on : off);
+    ++(is_of(verdicts[i].diagnosis, mutants[i]) ? on : off);
   }
   causes.erase(judge::kUnknown);
   findings.expect(off == 0, fmt::format("{} mutants are diagnosed with the cause of another", off));

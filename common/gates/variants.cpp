@@ -80,8 +80,17 @@ std::vector<MutantVariant> mutant_variants(const Workspace& workspace, const Cha
     }
   }
   const std::vector<Variant> variants = write_versions(workspace, chapter, "mutants", versions);
+  std::map<std::string, std::vector<judge::WrongSolutions::Version>> wrong;
+  for (std::size_t i = 0; i < mutants.size(); ++i) {
+    const bool given = mutants[i].exercise == book::kGivenCode;
+    if (const int version = variants[i].request.version)
+      wrong[given ? judge::kWhole : mutants[i].exercise].push_back(judge::version_of(mutants[i], version));
+  }
   std::vector<MutantVariant> all;
-  for (std::size_t i = 0; i < mutants.size(); ++i) all.push_back({mutants[i], variants[i]});
+  for (std::size_t i = 0; i < mutants.size(); ++i) {
+    all.push_back({mutants[i], variants[i]});
+    all.back().variant.request.wrong_versions = wrong;
+  }
   return all;
 }
 

@@ -218,7 +218,7 @@ class Running {
       job.flags = workspace_.toolchain.backends.at(stage.backend).quick_flags();
       if (element_of(stage) != bfloat16) job.flags.emplace_back("-DWORKBOOK_WITHOUT_BFLOAT16");
     }
-    job.flags.push_back(fmt::format("-DWORKBOOK_INSTANCES={}", problem_.shape.d));
+    job.flags.push_back(fmt::format("-DWORKBOOK_HEAD_DIM={}", problem_.shape.d));
     return job;
   }
 

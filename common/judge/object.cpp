@@ -202,7 +202,7 @@ bool is_kernels_own(std::string_view name) {
   if (!entity_name) return false;
   if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));
   constexpr std::string_view of_launches =
-      "6detail7guarded 11NotedChoice 11refuse_grid 15refuse_head_dim 12refuse_tiles 16check_tensor_map";
+      "6detail7guarded 11refuse_grid 15refuse_head_dim 12refuse_tiles 16check_tensor_map";
   return entity_name->starts_with("8workbook4cuda") && begins_with(of_launches, entity_name->substr(14));
 }
 

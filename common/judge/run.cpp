@@ -262,9 +262,10 @@ void append_reports(std::vector<Verdict>& verdicts) {
   }
 }
 
-/// Runs the test program, which writes its verdicts as JSON lines to file descriptor 3.
-void run_program(const Workspace& workspace, const Plan& plan, const RunRequest& request, const json& context,
-                 ChapterRun& run) {
+/// Runs the tests that match `spec` (all if it is empty). The test program writes its verdicts as JSON lines to file
+/// descriptor 3.
+void run_program(const Workspace& workspace, const Plan& plan, const RunRequest& request, const std::string& spec,
+                 const json& context, ChapterRun& run) {
   const Chapter& chapter = *plan.chapter;
   static std::atomic<int> runs{0};  // several runs at a time need separate contexts
   const fs::path context_path =
@@ -274,7 +275,6 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
                                ? request.program
                                : workspace.toolchain.build_folder / "bin" / ("tests_" + chapter.name());
   std::vector<std::string> argv{program.string(), "--warn", "NoAssertions"};
-  const std::string spec = test_spec(chapter, request);
   if (!spec.empty()) argv.push_back(spec);
   if (request.until_failure) argv.emplace_back("--abort");
   if (request.debug) argv.insert(argv.end(), {"--out", "/dev/null"});  // the terminal is the debugger's
@@ -294,6 +294,7 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
       run.finished = true;
     } else {
       run.tests.push_back(verdict_from_json(event.at("verdict")));
+      run.calls[run.tests.back().test] = event.at("calls");
       name_places(workspace, plan, run.tests.back().reports);
       running.clear();
     }
@@ -311,6 +312,55 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
                         ? fmt::format("all tests together took longer than {:g} seconds", request.total_time)
                         : "the book's own test program ended early:\n" + ended.output;
   run.tests.push_back(std::move(verdict));
+}
+
+/// Whether numbers or counters were wrong, and nothing is known about the cause.
+bool lacks_cause(const Verdict& verdict) {
+  return verdict.result == Result::failed && !verdict.cause && verdict.reports.empty() && verdict.finished;
+}
+
+/// Runs tests that failed without a known cause again, beside the known wrong solutions of their exercise.
+void find_causes(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request,
+                 json context, ChapterRun& run) {
+  if (!workspace.book.has_solutions(*plan.chapter) || request.debug || !request.sanitizer.empty()) return;
+  std::map<std::string, std::vector<const Verdict*>> failed;
+  constexpr std::size_t most = 4;  // of an exercise: more tests show the same mistake again
+  for (const Verdict& verdict : run.tests)
+    if (lacks_cause(verdict) && failed[verdict.exercise].size() < most) failed[verdict.exercise].push_back(&verdict);
+  std::erase_if(failed, [](const auto& exercise) { return exercise.second.empty(); });
+  if (failed.empty()) return;
+  std::map<std::string, WrongSolutions> wrong;
+  if (request.version != 0) {
+    for (const auto& [exercise, versions] : request.wrong_versions)
+      wrong[exercise] = {built.at(plan.whole).executable, versions};
+  } else {
+    workspace.progress("looking for the cause");
+    std::vector<std::string> exercises;
+    for (const auto& [exercise, verdicts] : failed) exercises.push_back(exercise);
+    wrong = build_wrong_solutions(workspace, *plan.chapter, exercises, request.build);
+  }
+  std::string spec;
+  for (const auto& [exercise, verdicts] : failed) {
+    const auto found = wrong.find(exercise);
+    if (found == wrong.end()) continue;
+    json& subject = context.at("subjects").at(exercise);
+    subject["wrong_executable"] = found->second.executable.string();
+    for (const WrongSolutions::Version& each : found->second.versions)
+      subject["wrong"].push_back({{"version", each.number}, {"id", each.id}, {"sentence", each.sentence}});
+    for (const Verdict* verdict : verdicts) {
+      subject["calls"][verdict->test] = run.calls.at(verdict->test);
+      RunRequest one = request;
+      one.only = verdict->test;
+      spec += (spec.empty() ? "" : ",") + test_spec(*plan.chapter, one);
+    }
+  }
+  if (spec.empty()) return;
+  ChapterRun again;
+  run_program(workspace, plan, request, spec, context, again);
+  for (const Verdict& explained : again.tests) {
+    const auto verdict = std::ranges::find(run.tests, explained.test, &Verdict::test);
+    if (verdict != run.tests.end() && lacks_cause(*verdict)) verdict->cause = explained.cause;
+  }
 }
 
 }  // namespace
@@ -348,7 +398,9 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
     run.warnings = whole->second.log;
   run.own_warnings = own_warnings(workspace, plan, built, request.exercise);
   const Watching watching = watch_with(workspace, request);
-  run_program(workspace, plan, request, context_json(workspace, plan, built, request, watching, run), run);
+  const json context = context_json(workspace, plan, built, request, watching, run);
+  run_program(workspace, plan, request, test_spec(*plan.chapter, request), context, run);
+  find_causes(workspace, plan, built, request, context, run);
   append_reports(run.tests);
   if (!watching.command.empty()) run.tests.push_back(findings(watching, request.sanitizer));
   for (Verdict& verdict : run.tests) {

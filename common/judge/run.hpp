@@ -9,6 +9,7 @@
 
 #include "common/judge/plan.hpp"
 #include "common/judge/verdict.hpp"
+#include "common/judge/wrong_solutions.hpp"
 
 namespace workbook::judge {
 
@@ -18,10 +19,11 @@ struct ChapterRun {
   Backend backend = Backend::cpu;
   std::string tree;
   std::vector<Verdict> tests;
-  std::vector<std::string> notes;  ///< for example that a graft did not compile and the whole chapter was tested
-  std::string warnings;            ///< the compiler's, for the whole chapter
-  std::string own_warnings;        ///< those about the reader's exercises, from any build
-  std::string unavailable;         ///< the reason if the backend's kernels cannot run here
+  std::vector<std::string> notes;         ///< for example that a graft did not compile and the whole chapter was tested
+  std::string warnings;                   ///< the compiler's, for the whole chapter
+  std::string own_warnings;               ///< those about the reader's exercises, from any build
+  std::string unavailable;                ///< the reason if the backend's kernels cannot run here
+  std::map<std::string, int> calls = {};  ///< how often each test called the code under test
   bool finished = true;  ///< the test program has finished; otherwise a verdict of kWhole says how it ended
 
   int count(Result result) const;
@@ -37,6 +39,9 @@ struct RunRequest : PlanRequest {
   std::string only;  ///< one test by name; empty: all. With `debug` the test runs under a debugger on this terminal.
   bool until_failure = false;  ///< stops after the first test that fails
   double time_limit = 10;
+  /// If the tree holds several versions: those that are known wrong solutions, by exercise. Otherwise they are built
+  /// when a test fails.
+  std::map<std::string, std::vector<WrongSolutions::Version>> wrong_versions = {};
   std::string sanitizer;  ///< on the GPU: the compute-sanitizer tool that runs the workers; empty: none
 
   // Set by grading only.

@@ -173,6 +173,14 @@ Call& Call::memory(std::uint64_t bytes) {
   memory_ = bytes;
   return *this;
 }
+bool Call::is_real(const std::string& output) const {
+  const auto found = std::ranges::find(arrays_, output, &Array::name);
+  return found != arrays_.end() && found->is_real;
+}
+std::size_t Call::element_size(const std::string& array) const {
+  const auto found = std::ranges::find(arrays_, array, &Array::name);
+  return found == arrays_.end() ? 0 : found->element_size;
+}
 Call& Call::version(int number) {
   version_ = number;
   return *this;

@@ -17,6 +17,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/simt/report.hpp"
@@ -96,19 +97,26 @@ class Call {
   /// float, are NaN as well).
   template <class T>
   Call& output(const std::string& name, std::size_t count) {
-    return add(name, sizeof(T), count, nullptr);
+    add(name, sizeof(T), count, nullptr);
+    arrays_.back().is_real = std::is_floating_point_v<T>;
+    return *this;
   }
 
   /// "forward" with Nk=50, Nq=50, …: for messages.
   std::string text() const;
   const std::map<std::string, double>& numbers() const { return numbers_; }
+  const std::string& operation() const { return operation_; }
+  /// Whether this output has elements of float or double, rather than codes or integers.
+  bool is_real(const std::string& output) const;
+  std::size_t element_size(const std::string& array) const;  ///< in bytes; 0: there is no such array
 
  private:
   friend class Worker;
   struct Array {
     std::string name;
     std::size_t element_size, count;
-    const void* values;  // null for an output; must stay alive during the call
+    const void* values;    // null for an output; must stay alive during the call
+    bool is_real = false;  // an output of float or double
   };
   Call& add(const std::string& name, std::size_t element_size, std::size_t count, const void* values);
   std::string operation_;

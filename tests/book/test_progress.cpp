@@ -8,15 +8,15 @@ using namespace workbook::book;
 
 namespace {
 
-constexpr const char* reader = "chapters/01_sums/sums.cpp";
+constexpr const char* sums_file = "chapters/01_sums/sums.cpp";
 constexpr const char* cache = ".workbook/progress.json";
 
-/// A book in which the reader has filled in 1.1, on line 7.
+/// A book in which the sums_file has filled in 1.1, on line 7.
 class StartedBook : public TemporaryBook {
  public:
   StartedBook() {
     write_stubs(load(), false);
-    edit(reader, "WORKBOOK_TODO(1.1);", "return b + a;");
+    edit(sums_file, "WORKBOOK_TODO(1.1);", "return b + a;");
   }
 
   ExerciseProgress progress(const std::string& id) const { return load_progress(load()).at(id); }
@@ -37,7 +37,7 @@ TEST_CASE("an exercise is open, then untested, then what its test said") {
 
 TEST_CASE("progress names the file and the line") {
   const StartedBook folder;
-  CHECK(folder.progress("1.1").file == folder / reader);
+  CHECK(folder.progress("1.1").file == folder / sums_file);
   CHECK(folder.progress("1.1").line == 6);   // BEGIN
   CHECK(folder.progress("1.2").line == 14);  // TODO
 }
@@ -51,14 +51,14 @@ TEST_CASE("an open exercise does not pass, whatever was remembered") {
 TEST_CASE("a result holds until its region or the tests change") {
   const StartedBook folder;
   save_progress(folder.load(), {{"1.1", true}});
-  folder.edit(reader, "int twice", "int  twice");  // outside the region
+  folder.edit(sums_file, "int twice", "int  twice");  // outside the region
   CHECK(folder.state("1.1") == Progress::passing);
-  folder.write(reader, with_crlf(folder.read(reader)));
+  folder.write(sums_file, with_crlf(folder.read(sums_file)));
   CHECK(folder.state("1.1") == Progress::passing);
 
-  folder.edit(reader, "return b + a;", "return a + b;");
+  folder.edit(sums_file, "return b + a;", "return a + b;");
   CHECK(folder.state("1.1") == Progress::untested);
-  folder.edit(reader, "return a + b;", "return b + a;");
+  folder.edit(sums_file, "return a + b;", "return b + a;");
   CHECK(folder.state("1.1") == Progress::passing);
 
   folder.write("tests/01_sums/mutants.toml", "");  // what no test's result depends on
@@ -75,7 +75,7 @@ TEST_CASE("a result holds until its region or the tests change") {
 TEST_CASE("results of other exercises are kept") {
   const StartedBook folder;
   save_progress(folder.load(), {{"1.1", true}});
-  folder.edit(reader, "WORKBOOK_TODO(1.2);", "");
+  folder.edit(sums_file, "WORKBOOK_TODO(1.2);", "");
   save_progress(folder.load(), {{"1.2", false}});
   CHECK(folder.state("1.1") == Progress::passing);
   CHECK(folder.state("1.2") == Progress::failing);
@@ -84,14 +84,14 @@ TEST_CASE("results of other exercises are kept") {
 TEST_CASE("an exercise is lost with its markers, alone") {
   const StartedBook folder;
   save_progress(folder.load(), {{"1.1", true}});
-  folder.edit(reader, "  // BEGIN 1.2\n", "");
+  folder.edit(sums_file, "  // BEGIN 1.2\n", "");
   CHECK(folder.state("1.1") == Progress::passing);
   CHECK(folder.state("1.2") == Progress::lost);
   CHECK(folder.progress("1.2").line == 14);
   CHECK_NOTHROW(save_progress(folder.load(), {{"1.2", true}}));
-  std::filesystem::remove(folder / reader);
+  std::filesystem::remove(folder / sums_file);
   CHECK(folder.state("1.1") == Progress::lost);
-  CHECK(folder.progress("1.1").file == folder / reader);
+  CHECK(folder.progress("1.1").file == folder / sums_file);
   CHECK(folder.progress("1.1").line == 0);
 }
 

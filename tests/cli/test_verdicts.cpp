@@ -355,6 +355,17 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
   }
 }
 
+TEST_CASE("a mistake that only a known wrong solution shows is named") {
+  const WorkbookCopy book;
+  for (const char* id : {"2.1", "2.2", "2.3"}) book.solve(id);
+  const std::string line = "      const auto q = Q_tile.row(i);\n";
+  book.edit(book.readers_file("2.3"), line, "      if (visible <= 0) break;\n" + line);
+  const Ran ran = book.run({"test", "2.3"});
+  INFO(ran.out);
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.out, "likely cause: the first row that sees none of a tile ends the tile for all rows"));
+}
+
 TEST_CASE("an exercise that fails takes at most 30 lines, its first failing test in full, and one conclusion") {
   const WorkbookCopy book;
   solve_chapter_1(book);

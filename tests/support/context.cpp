@@ -26,8 +26,13 @@ Context read_context() {
   context.previous = json.at("previous");
   context.previous_element = json.at("previous_element");
   for (const auto& [name, subject] : json.at("subjects").items()) {
-    context.subjects[name] = {subject.at("executable"), subject.at("not_compiled"), subject.at("open"),
-                              subject.at("on_host")};
+    Subject& read = context.subjects[name];
+    read = {subject.at("executable"), subject.at("not_compiled"), subject.at("open"), subject.at("on_host")};
+    if (!subject.contains("wrong_executable")) continue;
+    read.wrong_executable = subject.at("wrong_executable");
+    subject.at("calls").get_to(read.calls);
+    for (const auto& wrong : subject.at("wrong"))
+      read.wrong.push_back({wrong.at("version"), wrong.at("id"), wrong.at("sentence")});
   }
   return context;
 }

@@ -4,7 +4,9 @@
 //   {"chapter": 3, "chapter_name": "03_tiled_wmma", "backend": "sim", "unavailable": "", "counts": true, "element":
 //   "float16", "debugger": "",
 //    "time_limit": 10.0, "version": 0, "worker_prefix": [],
-//    "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true}},
+//    "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true,
+//                  "wrong_executable": PATH, "wrong": [{"version": 3, "id": ID, "sentence": TEXT}],
+//                  "calls": {TEST: 3}}},
 //    "previous": PATH of the previous chapter's worker, or "", "previous_element": "float32"}
 #pragma once
 
@@ -17,12 +19,23 @@
 
 namespace workbook::test {
 
+/// A known wrong solution of an exercise, as a version in a program.
+struct WrongSolution {
+  int version = 0;
+  std::string id, sentence;
+};
+
 /// The code that one group of tests runs on: the whole chapter, or the graft of one exercise.
 struct Subject {
   std::string executable;    ///< empty if there is none to run
   std::string not_compiled;  ///< what the compiler said, if that is why
   bool open = false;         ///< the exercise is still a TODO: nothing was built
   bool on_host = false;      ///< its code runs on the CPU, whatever the backend of its chapter
+  /// The program that holds the exercise's known wrong solutions, with the book's as version 0. Empty while tests only
+  /// judge; they are run again with it to find the cause of a failure.
+  std::string wrong_executable = {};
+  std::vector<WrongSolution> wrong = {};
+  std::map<std::string, int> calls = {};  ///< of each test that is to be explained: how many it made until it failed
 };
 
 struct Context {

@@ -29,12 +29,14 @@ struct Running {
   std::string test, exercise;
   std::optional<Outcome> outcome;
   std::vector<judge::Observation> observations;
+  int calls = 0;
   std::string assertions;  // failed CHECKs that are not ours
   std::string printed;     // by the code under test
   std::set<std::string> kinds;
   std::chrono::steady_clock::time_point start;
 };
 Running running;
+std::optional<Cause> (*find_cause)() = nullptr;
 
 /// What a verdict keeps of them.
 std::vector<judge::Observation> judged(const std::vector<judge::Observation>& observations) {
@@ -101,6 +103,8 @@ class Listener : public Catch::EventListenerBase {
       outcome.message = "the test asserted nothing: a defect of the book";
     }
     if (outcome.result == Result::passed && outcome.message.empty()) outcome.message = running.printed;
+    if (outcome.result == Result::failed && !outcome.cause && outcome.reports.empty() && find_cause != nullptr)
+      outcome.cause = find_cause();
     judge::Verdict verdict;
     verdict.test = running.test;
     verdict.exercise = running.exercise;
@@ -114,7 +118,7 @@ class Listener : public Catch::EventListenerBase {
     verdict.observations = judged(running.observations);
     verdict.kinds = running.kinds;
     verdict.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
-    write_line({{"event", "end"}, {"verdict", judge::to_json(verdict)}});
+    write_line({{"event", "end"}, {"verdict", judge::to_json(verdict)}, {"calls", running.calls}});
   }
 
   void testRunEnded(const Catch::TestRunStats&) override { write_line({{"event", "done"}}); }
@@ -125,10 +129,17 @@ CATCH_REGISTER_LISTENER(Listener)
 
 void begin_observation(const std::map<std::string, double>& numbers) {
   running.observations.emplace_back().numbers = numbers;
+  ++running.calls;
+}
+int observations_begun() {
+  return running.calls;
 }
 judge::Observation& current_observation() {
   if (running.observations.empty()) running.observations.emplace_back();
   return running.observations.back();
+}
+void explain_failures_with(std::optional<Cause> (*function)()) {
+  find_cause = function;
 }
 void note_printed(const std::string& text) {
   if (!text.empty()) running.printed = text.substr(text.find_first_not_of("\n "));

@@ -2,7 +2,7 @@
 // code and no text is parsed; a run without its closing line has crashed.
 //
 //   {"event": "start", "test": NAME}
-//   {"event": "end", "verdict": {…}}    as common/judge/verdict.hpp has it
+//   {"event": "end", "verdict": {…}, "calls": 3}    as common/judge/verdict.hpp has it; calls of the code under test
 //   {"event": "done"}
 #pragma once
 
@@ -30,10 +30,15 @@ struct Outcome {
 
 /// What is found out from here on is about a call with these numbers.
 void begin_observation(const std::map<std::string, double>& numbers);
+/// The number of observations of the running test that have begun.
+int observations_begun();
 judge::Observation& current_observation();
 
 /// The running test gives the code under test an input of this kind.
 void note_kind(const std::string& kind);
+
+/// Sets what a failed test is asked for if its outcome has neither a cause nor reports.
+void explain_failures_with(std::optional<Cause> (*find_cause)());
 
 /// Ends the running test with this outcome.
 [[noreturn]] void end_test(Outcome outcome);

@@ -14,6 +14,7 @@
 #include "common/worker/description.hpp"
 #include "tests/support/context.hpp"
 #include "tests/support/outcome.hpp"
+#include "tests/support/wrong_solutions.hpp"
 
 namespace workbook::test {
 namespace {
@@ -321,6 +322,10 @@ Reply call(const Call& call) {
               fmt::format("the worker runs kernels on \"{}\", compiled by \"{}\", not on {}: a defect of the book",
                           reply.device, reply.device_compiler, text(context().backend))});
   }
+  explain_failures_with(agreeing_wrong_solution);
+  compare_with_wrong_solutions(call, reply, [&](Call again, int version) {
+    return worker_of(subject.wrong_executable).call(again.version(version));
+  });
   return reply;
 }
 

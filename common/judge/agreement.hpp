@@ -1,0 +1,46 @@
+// Compares an answer with the book's and with a wrong solution's, all three for the same call: are the wrong values
+// those of the wrong solution? An answer is what a call returned: its output arrays and its counters.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace workbook::judge {
+
+/// An output array as numbers.
+struct Output {
+  std::vector<double> values;
+  double precision = 0;  ///< relative size of differences that rounding may cause; 0: integers
+};
+struct Answer {
+  std::map<std::string, Output> outputs;
+  std::map<std::string, double> counters;
+};
+
+/// What one call says about a wrong solution.
+struct Agreement {
+  enum Verdict {
+    contradicts,  ///< the values are not those of the wrong solution
+    neutral,      ///< the call does not show the wrong solution's mistake
+    agrees        ///< the values are wrong, and those of the wrong solution
+  } verdict = neutral;
+  bool of_counters = false;     ///< all values are right, and the counters are those of the wrong solution
+  std::size_t wrong = 0;        ///< elements, or counters, in which the wrong solution differs from the book's
+  std::size_t wrong_reals = 0;  ///< those of them that are not NaN
+  double largest = 0;           ///< largest difference between the answer and the wrong solution's
+  double rms = 0;               ///< that difference in the root mean square, relative to the wrong solution's own error
+};
+
+/// `got` is the answer under test. The three have the same output arrays of the same sizes (std::logic_error).
+///
+/// The values agree if NaN, infinities and unwritten elements are the same, if every element is close to the wrong
+/// solution's within a small multiple of the precision, and if the whole array is ten times closer to the wrong
+/// solution than the wrong solution is to the book's. The last condition separates mistakes that hardly exceed what
+/// rounding explains from answers that are only slightly wrong.
+Agreement agreement(const Answer& got, const Answer& books, const Answer& wrong);
+
+/// Whether all values and counters of `got` are exactly the book's.
+bool is_same(const Answer& got, const Answer& books);
+
+}  // namespace workbook::judge
