@@ -319,10 +319,12 @@ bool lacks_cause(const Verdict& verdict) {
   return verdict.result == Result::failed && !verdict.cause && verdict.reports.empty() && verdict.finished;
 }
 
-/// Runs tests that failed without a known cause again, beside the known wrong solutions of their exercise.
+/// Runs tests that failed without a known cause again, beside the known wrong solutions of their exercise. Not in
+/// grading, where each submission would have them compiled again.
 void find_causes(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request,
                  json context, ChapterRun& run) {
-  if (!workspace.book.has_solutions(*plan.chapter) || request.debug || !request.sanitizer.empty()) return;
+  if (!workspace.book.has_solutions(*plan.chapter) || request.debug || request.build || !request.sanitizer.empty())
+    return;
   std::map<std::string, std::vector<const Verdict*>> failed;
   constexpr std::size_t most = 4;  // of an exercise: more tests show the same mistake again
   for (const Verdict& verdict : run.tests)
@@ -337,7 +339,7 @@ void find_causes(const Workspace& workspace, const Plan& plan, const Built& buil
     workspace.progress("looking for the cause");
     std::vector<std::string> exercises;
     for (const auto& [exercise, verdicts] : failed) exercises.push_back(exercise);
-    wrong = build_wrong_solutions(workspace, *plan.chapter, exercises, request.build);
+    wrong = build_wrong_solutions(workspace, *plan.chapter, exercises);
   }
   std::string spec;
   for (const auto& [exercise, verdicts] : failed) {

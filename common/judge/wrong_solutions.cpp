@@ -43,8 +43,7 @@ WrongSolutions::Version version_of(const book::Mutant& mutant, int number) {
 }
 
 std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& workspace, const book::Chapter& chapter,
-                                                            const std::vector<std::string>& exercises,
-                                                            const Build& build) {
+                                                            const std::vector<std::string>& exercises) {
   const Backend backend = first_backend(workspace, chapter);
   std::map<std::string, Written> all;
   std::vector<worker::WorkerJob> jobs;
@@ -57,7 +56,7 @@ std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& wor
   }
   if (backend == Backend::sim && !workspace.toolchain.backends.at(backend).quick_flags().empty())
     worker::build_targets(workspace.toolchain, {worker::kQuickPrecompiled});
-  const Built built = build ? build(jobs) : worker::build_workers(workspace.toolchain, jobs);
+  const Built built = worker::build_workers(workspace.toolchain, jobs);
   std::map<std::string, WrongSolutions> found;
   for (auto& [exercise, written] : all) {
     const worker::WorkerBuilt& program = built.at(whole_job(workspace, chapter, written.tree, backend).name);

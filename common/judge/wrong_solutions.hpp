@@ -26,8 +26,7 @@ struct WrongSolutions {
 /// Builds the wrong solutions of these exercises of a chapter (kWhole: of its given code), one program for each. Those
 /// that have none, or do not compile, are omitted.
 std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& workspace, const book::Chapter& chapter,
-                                                            const std::vector<std::string>& exercises,
-                                                            const Build& build);
+                                                            const std::vector<std::string>& exercises);
 
 /// What a mutant is called as a known wrong solution.
 WrongSolutions::Version version_of(const book::Mutant& mutant, int number);

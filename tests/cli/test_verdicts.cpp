@@ -363,7 +363,7 @@ TEST_CASE("a mistake that only a known wrong solution shows is named") {
   const Ran ran = book.run({"test", "2.3"});
   INFO(ran.out);
   CHECK(ran.exit_code == 1);
-  CHECK(contains(ran.out, "likely cause: the first row that sees none of a tile ends the tile for all rows"));
+  CHECK(contains(ran.out, "likely cause: your code ends the tile at the first row without a visible key in it"));
 }
 
 TEST_CASE("an exercise that fails takes at most 30 lines, its first failing test in full, and one conclusion") {
