@@ -79,10 +79,10 @@ __device__ __forceinline__ int visible_kv_tiles(const Call& call, int end) {
 }
 
 /// One unit of work of the tile scheduler: a Q tile of a head, and the number of its K/V tiles. K/V tiles are processed
-/// from the last to the first, so that masked tiles come first. Tile indices iterate over one group of heads at a time,
-/// so that the group's K and V stay in the L2 cache. Within a group, causal Q tiles are in decreasing order of length
-/// (longest processing time first), so that short tiles fill the idle SMs at the end. Only the last group fills them,
-/// so a group has many heads if causal.
+/// from the last to the first, so that partial tiles come first. Tile indices iterate over one group of heads at a
+/// time, so that the group's K and V stay in the L2 cache. Within a group, causal Q tiles are in decreasing order of
+/// length (longest processing time first), so that short tiles fill the idle SMs at the end. Only the last group fills
+/// them, so a group has many heads if causal.
 template <class T>
 struct WorkTile {
   int head, first_query, kv_tiles;

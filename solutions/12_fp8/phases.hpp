@@ -59,8 +59,8 @@ struct Call {
 };
 
 /// The work of a thread block: a Q tile of a head, and the number of its K/V tiles. K/V tiles are processed from the
-/// last to the first, so that masked tiles come first. Block indices iterate over one group of heads at a time, whose K
-/// and V stay in the L2 cache. Within a group, causal Q tiles are in decreasing order of length (longest processing
+/// last to the first, so that partial tiles come first. Block indices iterate over one group of heads at a time, whose
+/// K and V stay in the L2 cache. Within a group, causal Q tiles are in decreasing order of length (longest processing
 /// time first), so that short tiles fill the idle SMs at the end.
 template <class T>
 struct WorkTile {
