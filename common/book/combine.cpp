@@ -145,7 +145,7 @@ std::optional<std::map<std::size_t, std::string>> changed_bodies(const std::vect
   return changed;
 }
 
-/// A file with all bodies. The name stays the compiler's own.
+/// A file with all bodies. Its #line directives keep the combined file's name.
 std::string joined(const std::vector<Part>& parts, const Bodies& bodies) {
   if (bodies.empty()) {
     std::string text;

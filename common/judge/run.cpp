@@ -339,7 +339,7 @@ void find_causes(const Workspace& workspace, const Plan& plan, const Built& buil
     workspace.progress("looking for the cause");
     std::vector<std::string> exercises;
     for (const auto& [exercise, verdicts] : failed) exercises.push_back(exercise);
-    wrong = build_wrong_solutions(workspace, *plan.chapter, exercises);
+    wrong = build_wrong_solutions(workspace, *plan.chapter, request.backend, exercises);
   }
   std::string spec;
   for (const auto& [exercise, verdicts] : failed) {

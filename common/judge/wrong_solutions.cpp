@@ -43,8 +43,9 @@ WrongSolutions::Version version_of(const book::Mutant& mutant, int number) {
 }
 
 std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& workspace, const book::Chapter& chapter,
-                                                            const std::vector<std::string>& exercises) {
-  const Backend backend = first_backend(workspace, chapter);
+                                                            Backend tested, const std::vector<std::string>& exercises) {
+  const Backend backend = tested == Backend::cuda ? Backend::sim : tested;
+  if (!workspace.toolchain.can_build(backend)) return {};
   std::map<std::string, Written> all;
   std::vector<worker::WorkerJob> jobs;
   for (const std::string& exercise : exercises) {

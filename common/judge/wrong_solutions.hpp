@@ -23,10 +23,11 @@ struct WrongSolutions {
   std::vector<Version> versions;
 };
 
-/// Builds the wrong solutions of these exercises of a chapter (kWhole: of its given code), one program for each. Those
-/// that have none, or do not compile, are omitted.
+/// Builds the wrong solutions of these exercises of a chapter (kWhole: of its given code), one program for each, for
+/// the backend of their tests, or for the simulator instead of a GPU. Those that have none, or do not compile, are
+/// omitted.
 std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& workspace, const book::Chapter& chapter,
-                                                            const std::vector<std::string>& exercises);
+                                                            Backend tested, const std::vector<std::string>& exercises);
 
 /// What a mutant is called as a known wrong solution.
 WrongSolutions::Version version_of(const book::Mutant& mutant, int number);
