@@ -99,7 +99,8 @@ void expect_others_untouched(const Workspace& workspace, const Chapter& chapter,
                              const Texts& texts, Findings& findings) {
   const Variant variant = write_variant(workspace, chapter, "changed", texts);
   const judge::Plan plan = make_plan(workspace, chapter, variant.tree, variant.request);
-  const std::string books = whole_job(workspace, chapter, solutions_tree(workspace, chapter), first_backend(workspace, chapter)).name;
+  const std::string books =
+      whole_job(workspace, chapter, solutions_tree(workspace, chapter), first_backend(workspace, chapter)).name;
   for (const auto& [id, exercise] : plan.exercises) {
     if (id == changed.exercise) continue;
     findings.expect(exercise.worker == books, fmt::format("with only {} changed, {} is judged on {}, not on the book's",
@@ -268,8 +269,8 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
   std::vector<MutantVariant> wrong;
   for (const Chapter* chapter : inspection.chapters)
     for (const MutantVariant& each : first_mutants(workspace, *chapter, findings)) {
-      expect_others_untouched(workspace, *chapter, each.mutant,
-                              book::apply(workspace.book, *chapter, each.mutant), findings);
+      expect_others_untouched(workspace, *chapter, each.mutant, book::apply(workspace.book, *chapter, each.mutant),
+                              findings);
       wrong.push_back(each);
     }
   run_whole_tests(inspection, wrong, judge_one_wrong, findings);
