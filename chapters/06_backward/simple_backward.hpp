@@ -7,7 +7,7 @@
 
 namespace ch06 {
 
-/// The same dQ, dK and dV as backward(), for d = 64 only: one warp per thread block, every pair of tiles masked.
+/// The same dQ, dK and dV as backward(), for d = 64 only: one warp per thread block, a mask in every tile of S.
 void simple_backward(const BackwardCall<half>& call, float2* rows);
 
 /// Its only sizes, tiles of 32 rows, and the bytes of shared memory per thread block; 0 for other sizes.

@@ -17,7 +17,7 @@
 
 namespace ch07 {
 
-bool scaled_step(float scale, std::int64_t weights, const Backward& backward, const Optimiser& optimiser) {
+bool scaled_step(float scale, std::int64_t weight_count, const Backward& backward, const Optimiser& optimiser) {
   // TODO(7.3) Compute the gradients of scale·loss in fp16; unscale them in fp32; if all are finite, call the optimiser
   // (about 10 lines).
   // BEGIN 7.3

@@ -28,7 +28,7 @@ __device__ __forceinline__ void form_P_and_dS(Accumulator& S, Accumulator& dP, c
   // END 6.3
 }
 
-/// The mask of one pair of tiles. Key k and query q are indices within their tiles. The pair is unmasked if the key
+/// The mask of one tile of S. Key k and query q are indices within their tiles. The pair (q, k) is unmasked if the key
 /// exists, k < keys, and the query attends to it, k <= q + diagonal.
 struct Mask {
   bool needed;  // false: every pair is unmasked

@@ -23,9 +23,9 @@ using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
 /// The sizes that kernels are compiled for: rows of the resident tile, rows of a streamed tile, warps. (The fields are
 /// called Bc and Br, which are these sizes in the dK and dV kernel; in the dQ kernel the roles are exchanged.) The
-/// first entry that fits is used. Shared memory for d = 64: 76 KB for the first, 48 KB for the fourth. For d = 128: 174
-/// KB for the second, 122 KB for the third, 96 KB for the fifth. The last entry is the smallest possible, for a large
-/// number of heads on the simulator and for a step of `bench --steps`.
+/// first entry that fits is used. Shared memory for d = 64: 76 KiB for the first, 48 KiB for the fourth. For d = 128:
+/// 174 KiB for the second, 122 KiB for the third, 96 KiB for the fifth. The last entry is the smallest possible, for a
+/// large number of heads on the simulator and for a step of `bench --steps`.
 inline constexpr GradientTiles built[] = {{128, 32, 4}, {128, 64, 8}, {64, 64, 4},
                                           {64, 32, 2},  {32, 64, 2},  {32, 32, 1}};
 

@@ -2,8 +2,8 @@
 // keeps a K/V tile (32 keys with their rows of K and V) and loops over all Q tiles (32 queries with their rows of Q and
 // dO). For dQ it keeps a Q tile and loops over all K/V tiles.
 //
-// What it costs: each warp loads all tiles for itself and waits for every copy. Each pair of tiles is computed and
-// masked, even if all of it is masked. backward.cu removes these costs one by one.
+// What it costs: each warp loads all tiles for itself and waits for every copy. Each tile of S is computed and the mask
+// is applied to it, even if the tile is empty or full. backward.cu removes these costs one by one.
 //
 // Source: Dao 2023, section 3.1.2, Algorithm 2. There one kernel computes all three gradients and adds to dQ by
 // atomics. Test it: ./workbook test 6.4, ./workbook trace 6 --set simple=1

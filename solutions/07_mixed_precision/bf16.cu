@@ -16,9 +16,9 @@ struct workbook::cuda::Convert<__nv_bfloat16> {
   using Pair = __nv_bfloat162;
 
   // TODO(7.2) Three functions that CUDA has too: round a float to nearest even; the same for two floats, `low` at the
-  // lower address; convert a pair to two floats. And stochastic rounding: if truncation discards k/65536 of a step,
-  // round away from zero for k of the 65536 values of the low 16 bits of `random`, else truncate. Infinity and NaN do
-  // not change (about 8 lines).
+  // lower address; convert a pair to two floats. And stochastic rounding: if truncation discards a fraction f of a
+  // step, round away from zero for 65536 f of the 65536 values of the low 16 bits of `random`, else truncate. Infinity
+  // and NaN do not change (about 8 lines).
   // STUB: static __device__ __nv_bfloat16 rounded(float x) {
   // STUB:   WORKBOOK_TODO(7.2);
   // STUB: }

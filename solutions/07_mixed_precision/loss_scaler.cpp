@@ -17,16 +17,16 @@
 
 namespace ch07 {
 
-bool scaled_step(float scale, std::int64_t weights, const Backward& backward, const Optimiser& optimiser) {
+bool scaled_step(float scale, std::int64_t weight_count, const Backward& backward, const Optimiser& optimiser) {
   // TODO(7.3) Compute the gradients of scale·loss in fp16; unscale them in fp32; if all are finite, call the optimiser
   // (about 10 lines).
   // BEGIN 7.3
-  std::vector<std::uint16_t> scaled(weights);
+  std::vector<std::uint16_t> scaled(weight_count);
   backward(scale, scaled);
 
-  std::vector<float> gradients(weights);
+  std::vector<float> gradients(weight_count);
   bool finite = true;
-  for (std::int64_t i = 0; i < weights; ++i) {
+  for (std::int64_t i = 0; i < weight_count; ++i) {
     gradients[i] = decode(scaled[i], fp16) / scale;
     finite = finite && std::isfinite(gradients[i]);
   }

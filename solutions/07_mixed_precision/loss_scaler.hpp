@@ -20,10 +20,10 @@ using Backward = std::function<void(float scale, std::span<std::uint16_t> gradie
 /// The optimiser: receives the gradients of the loss in fp32 and updates the weights.
 using Optimiser = std::function<void(std::span<const float> gradients)>;
 
-/// Exercise 7.3. One training step of `weights` weights with the given scale: the backward pass, unscaling into fp32,
-/// and the optimiser. If any unscaled gradient is not finite, the step is skipped: the optimiser is not called. Returns
-/// whether it was called.
-bool scaled_step(float scale, std::int64_t weights, const Backward& backward, const Optimiser& optimiser);
+/// Exercise 7.3. One training step of weight_count weights with the given scale: the backward pass, unscaling into
+/// fp32, and the optimiser. If any unscaled gradient is not finite, the step is skipped: the optimiser is not called.
+/// Returns whether it was called.
+bool scaled_step(float scale, std::int64_t weight_count, const Backward& backward, const Optimiser& optimiser);
 
 /// The parameters of a dynamic scale. The defaults are GradScaler's.
 struct ScalerOptions {
