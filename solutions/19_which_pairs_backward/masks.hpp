@@ -16,7 +16,7 @@ struct Range {
 
 /// Query i is aligned with key i + (Nk - Nq), its diagonal, so the last query is aligned with the last key. It attends
 /// to the `left` keys before its diagonal, to the diagonal, and to the `right` keys after it, as far as these keys
-/// exist. The causal mask has right = 0. An unlimited side is a number larger than Nk.
+/// exist. The causal mask has right = 0. An unlimited side is Nq + Nk.
 struct WindowMask {
   int Nq, Nk, left, right;
 
