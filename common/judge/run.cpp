@@ -314,13 +314,28 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   run.tests.push_back(std::move(verdict));
 }
 
-/// Whether numbers or counters were wrong, and nothing is known about the cause.
-bool lacks_cause(const Verdict& verdict) {
-  return verdict.result == Result::failed && !verdict.cause && verdict.reports.empty() && verdict.finished;
+/// Whether values or counters were wrong, and neither a report nor a direct check says why.
+bool is_unexplained(const Verdict& verdict) {
+  const bool matched =
+      verdict.cause && !verdict.cause->measure.empty();  // the model of a known mistake gives the output
+  return verdict.result == Result::failed && verdict.finished && verdict.reports.empty() && (!verdict.cause || matched);
 }
 
-/// Runs tests that failed without a known cause again, beside the known wrong solutions of their exercise. Not in
-/// grading, where each submission would have them compiled again.
+/// Whether one known mistake matches the outputs of all these tests. If not, the matches are coincidences.
+bool have_one_cause(const std::vector<const Verdict*>& verdicts) {
+  std::set<std::string> common;
+  for (const Verdict* verdict : verdicts) {
+    if (!verdict->cause) return false;
+    std::set<std::string> ids(verdict->cause->also.begin(), verdict->cause->also.end());
+    ids.insert(verdict->cause->id);
+    if (verdict != verdicts.front()) std::erase_if(ids, [&](const std::string& id) { return !common.contains(id); });
+    common = std::move(ids);
+  }
+  return !common.empty();
+}
+
+/// Runs the failed tests of an exercise again, beside its known wrong solutions, unless one cause explains all of them.
+/// Not in grading, where each submission would have the wrong solutions compiled again.
 void find_causes(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request,
                  json context, ChapterRun& run) {
   if (!workspace.book.has_solutions(*plan.chapter) || request.debug || request.build || !request.sanitizer.empty())
@@ -328,8 +343,8 @@ void find_causes(const Workspace& workspace, const Plan& plan, const Built& buil
   std::map<std::string, std::vector<const Verdict*>> failed;
   constexpr std::size_t most = 4;  // of an exercise: more tests show the same mistake again
   for (const Verdict& verdict : run.tests)
-    if (lacks_cause(verdict) && failed[verdict.exercise].size() < most) failed[verdict.exercise].push_back(&verdict);
-  std::erase_if(failed, [](const auto& exercise) { return exercise.second.empty(); });
+    if (is_unexplained(verdict) && failed[verdict.exercise].size() < most) failed[verdict.exercise].push_back(&verdict);
+  std::erase_if(failed, [](const auto& entry) { return have_one_cause(entry.second); });
   if (failed.empty()) return;
   std::map<std::string, WrongSolutions> wrong;
   if (request.version != 0) {
@@ -361,7 +376,7 @@ void find_causes(const Workspace& workspace, const Plan& plan, const Built& buil
   run_program(workspace, plan, request, spec, context, again);
   for (const Verdict& explained : again.tests) {
     const auto verdict = std::ranges::find(run.tests, explained.test, &Verdict::test);
-    if (verdict != run.tests.end() && lacks_cause(*verdict)) verdict->cause = explained.cause;
+    if (verdict != run.tests.end() && is_unexplained(*verdict) && explained.cause) verdict->cause = explained.cause;
   }
 }
 

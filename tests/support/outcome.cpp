@@ -103,8 +103,11 @@ class Listener : public Catch::EventListenerBase {
       outcome.message = "the test asserted nothing: a defect of the book";
     }
     if (outcome.result == Result::passed && outcome.message.empty()) outcome.message = running.printed;
-    if (outcome.result == Result::failed && !outcome.cause && outcome.reports.empty() && find_cause != nullptr)
-      outcome.cause = find_cause();
+    const bool unexplained = outcome.result == Result::failed && outcome.reports.empty() &&
+                             (!outcome.cause || !outcome.cause->measure.empty());
+    if (unexplained && find_cause != nullptr) {
+      if (const std::optional<Cause> found = find_cause()) outcome.cause = found;
+    }
     judge::Verdict verdict;
     verdict.test = running.test;
     verdict.exercise = running.exercise;

@@ -37,7 +37,8 @@ judge::Observation& current_observation();
 /// The running test gives the code under test an input of this kind.
 void note_kind(const std::string& kind);
 
-/// Sets what a failed test is asked for if its outcome has neither a cause nor reports.
+/// Sets what finds the cause of a failed test without reports and without a cause that was checked directly. What it
+/// finds replaces the match of a model.
 void explain_failures_with(std::optional<Cause> (*find_cause)());
 
 /// Ends the running test with this outcome.
