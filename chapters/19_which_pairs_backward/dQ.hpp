@@ -53,7 +53,7 @@ struct Semaphore {
   int turn;
 };
 
-// TODO(19.6) address_in_dQ_sum: the address of a step's dQ in dQ_sum (B·H, padded, d): that of its first padded row.
+// TODO(19.6) address_in_dQ_sum: the address of a step's first padded row in dQ_sum (B·H, padded, d).
 // semaphore_of: the semaphore of its Q tile. One counter per 64 padded rows follows the ticket counter. `turn` is the
 // number of K/V tiles that add before this one. The first of them contains the last key that any query of the Q tile
 // attends to (about 8 lines).
