@@ -38,21 +38,21 @@ __device__ __forceinline__ void consume_in_order(Consumer<T>& consumer) {
 // Ping-pong schedule: the consumers issue their matmuls one after the other, in a cycle. Each consumer does so in an
 // issue window, which starts with ping_pong_wait and ends with ping_pong_pass. Consumer i waits at named barrier 1 + i.
 // 256 threads participate in it: the 128 of consumer i wait, and the 128 of the previous consumer arrive and continue.
-// No consumer precedes the first window of consumer 0, so ping_pong_start has the last consumer arrive there.
+// No consumer precedes the first window of consumer 0, so ping_pong_start has one consumer arrive there.
 //
 // TODO(11.8) Three functions, called by all threads of this consumer: at the start of an issue window, at its end, and
 // once before the first window (about 9 lines).
 // BEGIN 11.8
 template <class T>
-__device__ __forceinline__ void ping_pong_wait(int consumer) {
+__device__ __forceinline__ void ping_pong_wait(int index) {
   WORKBOOK_TODO(11.8);
 }
 template <class T>
-__device__ __forceinline__ void ping_pong_pass(int consumer) {
+__device__ __forceinline__ void ping_pong_pass(int index) {
   WORKBOOK_TODO(11.8);
 }
 template <class T>
-__device__ __forceinline__ void ping_pong_start(int consumer) {
+__device__ __forceinline__ void ping_pong_start(int index) {
   WORKBOOK_TODO(11.8);
 }
 // END 11.8

@@ -9,10 +9,10 @@ namespace ch13 {
 namespace {
 
 /// Starts Sᵀ = K Qᵀ or dPᵀ = V dOᵀ: (64, d), (Br, d) -> (64, Br). A is K or V, of which the consumer's 64 rows begin at
-/// first_key; B is Q or dO. The first MMA only writes S, so that no registers hold the old S up to here.
+/// first_row; B is Q or dO. The first MMA only writes S, so that no registers hold the old S up to here.
 template <class T>
 __device__ __forceinline__ void start_scores(typename T::Scores& S, const Tile<typename T::Element, T::d, T::Bc>& A,
-                                             int first_key, const Tile<typename T::Element, T::d, T::Br>& B) {
+                                             int first_row, const Tile<typename T::Element, T::d, T::Br>& B) {
   using Element [[maybe_unused]] = typename T::Element;
   // TODO(13.1) A fence; one MMA per 16 columns of d, of which the first only writes S and the others accumulate; then
   // commit the wgmma group (about 6 lines).
