@@ -52,9 +52,9 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   };
   // TODO(5.5) The kernel's body, in the order of chapter 4's kernel 3, for both schedules (about 42 lines):
   //   issue the copies of Q and, if tiles > 0, of K_0; with two buffers, of V_0 too; commit
-  //   prepare; wait for Q; load_Q
-  //   two buffers: for each tile j: wait, barrier, copy K_{j+1} and V_{j+1}; then S, P and O in steps
-  //   one buffer: for each tile j: wait, barrier, copy V_j; S and P; wait, barrier, copy K_{j+1}; then O
+  //   prepare; wait for Q, which the lanes of the warp copy together; load_Q
+  //   two buffers: for each tile j: wait, barrier, copy K_{j+1} and V_{j+1}, if they exist; then S, P and O in steps
+  //   one buffer: for each tile j: wait, barrier, copy V_j; S and P; wait, barrier, copy K_{j+1}, if it exists; then O
   //   write O / l and the LSE
   // BEGIN 5.5
   WORKBOOK_TODO(5.5);
