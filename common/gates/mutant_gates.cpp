@@ -16,9 +16,13 @@ using book::Mutant;
 using judge::Result, judge::Verdict, judge::Workspace;
 
 /// Whether this is the declared diagnosis. A mutant that is "unknown" to the known mistakes may still be named, as
-/// itself: it is one of its exercise's known wrong solutions (judge/wrong_solutions.hpp).
-bool is_of(const std::string& diagnosis, const Mutant& mutant) {
-  return diagnosis == mutant.diagnosis || (mutant.diagnosis == judge::kUnknown && diagnosis == mutant.id);
+/// itself: it is one of its exercise's known wrong solutions (judge/wrong_solutions.hpp), several of which may look the
+/// same.
+bool is_of(const judge::Verdict& verdict, const Mutant& mutant) {
+  const std::string id = verdict.cause_id();
+  if (id == mutant.diagnosis) return true;
+  return mutant.diagnosis == judge::kUnknown &&
+         (id == mutant.id || std::ranges::count(verdict.cause->also, mutant.id) > 0);
 }
 
 /// How a mutant died, and what is wrong with that.
@@ -36,7 +40,7 @@ MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const V
     verdict.killed_by = test->test;
     verdict.diagnosis = test->cause_id();
   }
-  verdict.diagnosis_right = verdict.killed && is_of(verdict.diagnosis, mutant);
+  verdict.diagnosis_right = verdict.killed && is_of(*test, mutant);
   findings.expect(verdict.killed, test != nullptr && test->result == Result::passed
                                       ? fmt::format("{} survives \"{}\"", where, mutant.test)
                                       : fmt::format("{}: \"{}\" gives {}, declared is {}{}", where, mutant.test, result,
@@ -58,7 +62,7 @@ std::string confusion(const std::vector<Mutant>& mutants, const std::vector<Muta
   for (std::size_t i = 0; i < mutants.size(); ++i) {
     causes.insert(mutants[i].diagnosis);
     if (!verdicts[i].killed || verdicts[i].diagnosis == judge::kUnknown) continue;
-    ++(is_of(verdicts[i].diagnosis, mutants[i]) ? on : off);
+    ++(verdicts[i].diagnosis_right ? on : off);
   }
   causes.erase(judge::kUnknown);
   findings.expect(off == 0, fmt::format("{} mutants are diagnosed with the cause of another", off));
