@@ -374,7 +374,13 @@ void find_causes(const Workspace& workspace, const Plan& plan, const Built& buil
   if (spec.empty()) return;
   ChapterRun again;
   run_program(workspace, plan, request, spec, context, again);
-  for (const Verdict& explained : again.tests) {
+  // A known mistake has a sentence for the reader; a wrong solution that makes it may have only a title.
+  std::map<std::string, std::string> sentences;
+  for (const Verdict& verdict : run.tests)
+    if (verdict.cause && verdict.cause->also.empty()) sentences[verdict.cause->id] = verdict.cause->sentence;
+  for (Verdict& explained : again.tests) {
+    if (explained.cause && explained.cause->also.empty() && sentences.contains(explained.cause->id))
+      explained.cause->sentence = sentences.at(explained.cause->id);
     const auto verdict = std::ranges::find(run.tests, explained.test, &Verdict::test);
     if (verdict != run.tests.end() && is_unexplained(*verdict) && explained.cause) verdict->cause = explained.cause;
   }
