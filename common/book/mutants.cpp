@@ -111,15 +111,8 @@ std::vector<Mutant> load_mutants(const Book& book, const Chapter& chapter) {
   if (!std::filesystem::exists(book.root / file)) return mutants;
   const toml::table parsed = parse_toml(read_file(book.root / file), file);
   TomlTable table(parsed, file, "file");
-  std::map<std::string, std::string> causes;
-  for (TomlTable& entry : table.tables("cause")) {
-    const std::string id = entry.text("id");
-    causes[id] = entry.text("sentence");
-    entry.reject_unknown();
-  }
   for (TomlTable& entry : table.tables("mutant")) {
-    Mutant& mutant = mutants.emplace_back(read_mutant(entry, chapter, file));
-    if (const auto cause = causes.find(mutant.diagnosis); cause != causes.end()) mutant.cause = cause->second;
+    const Mutant& mutant = mutants.emplace_back(read_mutant(entry, chapter, file));
     for (const Mutant& other : mutants) {
       if (&other == &mutant || other.id != mutant.id) continue;
       entry.fail_at("id", fmt::format("mutant {} is given twice, first on line {}", mutant.id, other.line));

@@ -22,7 +22,6 @@ struct Mutant {
   std::string test;       ///< name of the test that must kill it
   std::string whole;      ///< name of a whole-chapter test that fails with it too; default: the chapter's first
   std::string diagnosis;  ///< id of the known mistake that the message must name, or "unknown"
-  std::string cause;      ///< the sentence of [[cause]] with this id: "the scores are not scaled"; or empty
   std::string property;   ///< the property of the problem that it gets wrong, for the gate that counts them; or empty
   std::string death = "failed";  ///< the expected result: "failed", "crashed", "timed out"
   std::string file;              ///< tests/NN_name/mutants.toml

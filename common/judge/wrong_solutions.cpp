@@ -38,8 +38,7 @@ Written write_wrong_solutions(const Workspace& workspace, const book::Chapter& c
 }  // namespace
 
 WrongSolutions::Version version_of(const book::Mutant& mutant, int number) {
-  const bool known = mutant.diagnosis != kUnknown;
-  return {number, known ? mutant.diagnosis : mutant.id, mutant.cause.empty() ? mutant.title : mutant.cause};
+  return {number, mutant.diagnosis != kUnknown ? mutant.diagnosis : mutant.id, mutant.title};
 }
 
 std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& workspace, const book::Chapter& chapter,
