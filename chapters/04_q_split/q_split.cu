@@ -114,8 +114,5 @@ std::size_t q_split_bytes(int d, const Tiles& tiles) {
   return workbook::cuda::with_sizes<built>(d, tiles,
                                            [](auto d, auto t) { return sizeof(Shared<d, t.Br, t.Bc, t.warps>); });
 }
-int keys_per_step(int d, const Tiles& tiles) {
-  return workbook::cuda::with_sizes<built>(d, tiles, [](auto d, auto t) { return step<d, t.Bc>; });
-}
 
 }  // namespace ch04

@@ -1,6 +1,5 @@
 // Chapter 4's kernels as a stage, given: the sizes that are compiled, and the launch. Kernel 3 is the chapter's kernel;
 // kernels 1 and 2 are variants of the stage: ./workbook trace 4 --set kernel=1
-#include <numbers>
 
 #include "common/cuda/stage.hpp"
 #include "q_split.hpp"
@@ -15,7 +14,6 @@ const ForwardStage<half> plain_split_stage{
     .tiles = built_for_1_and_2,
     .shared_bytes = plain_split_bytes,
     .rows_per_warp = 32,
-    .keys_per_step = [](int, const Tiles&) { return 32; },
     .serves = {.masks = {workbook::Mask::none}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { plain_split(call, tiles); },
 };
@@ -25,7 +23,6 @@ const ForwardStage<half> prefetch_stage{
     .tiles = built_for_1_and_2,
     .shared_bytes = prefetch_bytes,
     .rows_per_warp = 32,
-    .keys_per_step = [](int, const Tiles&) { return 32; },
     .serves = {.masks = {workbook::Mask::none}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { prefetch(call, tiles); },
 };
@@ -35,8 +32,6 @@ const Stage stage = ForwardStage<half>{
     .tiles = built,
     .shared_bytes = q_split_bytes,
     .rows_per_warp = 32,
-    .keys_per_step = keys_per_step,
-    .slack = slack * std::numbers::ln2_v<float>,
     .serves = {.masks = {workbook::Mask::none}},
     .variants = {{"kernel", 1, plain_split_stage}, {"kernel", 2, prefetch_stage}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { q_split(call, tiles); },

@@ -30,10 +30,8 @@ inline constexpr float slack = 8;
 template <class Element>
 void causal(const ForwardCall<Element>& call, const Tiles& tiles);
 
-/// Bytes of shared memory per block, and keys per step.
+/// Bytes of shared memory per block.
 template <class Element>
 std::size_t shared_bytes(int d, const Tiles& tiles);
-template <class Element>
-int keys_per_step(int d, const Tiles& tiles);
 
 }  // namespace ch05

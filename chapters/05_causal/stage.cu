@@ -1,5 +1,4 @@
 // Chapter 5's kernel as a stage, given: the sizes that are compiled, and the launch.
-#include <numbers>
 
 #include "causal.hpp"
 #include "common/cuda/stage.hpp"
@@ -14,8 +13,6 @@ const Stage stage = ForwardStage<half>{
     .tiles = built,
     .shared_bytes = shared_bytes<half>,
     .rows_per_warp = 32,
-    .keys_per_step = keys_per_step<half>,
-    .slack = slack * std::numbers::ln2_v<float>,
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { causal(call, tiles); },
 };
 

@@ -17,8 +17,6 @@ ForwardStage<Element> stage_for() {
       .shared_bytes = shared_bytes<Element>,
       .compute = 80,  // mma.m16n8k16 and cp.async
       .rows_per_warp = 32,
-      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
-      .slack = slack * 0.6931471805599453f,
       .launch = [](const ForwardCall<Element>& call, const Tiles& tiles,
                    const ExtraMemory&) { registers(call, tiles); },
   };

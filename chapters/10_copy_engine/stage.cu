@@ -17,8 +17,6 @@ ForwardStage<Element> stage_for() {
       .shared_bytes = shared_bytes<Element>,
       .compute = 90,  // TMA, and mbarriers that count bytes
       .rows_per_warp = 32,
-      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
-      .slack = slack * 0.6931471805599453f,
       .launch = [](const ForwardCall<Element>& call, const Tiles& tiles,
                    const ExtraMemory&) { copy_engine(call, tiles); },
   };

@@ -25,8 +25,6 @@ ForwardStage<half> stage_for() {
       .compute = 90,         // TMA,
       .compute_only = true,  // wgmma and setmaxnreg
       .rows_per_warp = 16,
-      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
-      .last_keys_first = true,
       .extra = {scratch<E4m3>("Q codes", [](const Shape& s) { return std::size_t(s.q_size()); }),
                 scratch<E4m3>("K codes", [](const Shape& s) { return std::size_t(s.kv_size()); }),
                 scratch<E4m3>("V codes", transposed_size),

@@ -27,9 +27,6 @@ ForwardStage<Element> stage_for() {
       .compute = 90,         // TMA,
       .compute_only = true,  // wgmma and setmaxnreg
       .rows_per_warp = 16,
-      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
-      .slack = slack * 0.6931471805599453f,
-      .last_keys_first = true,
       .serves = all_masks(),
       .extra = {scratch<int>("tile_counter", [](const workbook::Shape&) { return std::size_t(1); })},
       .launch =

@@ -145,8 +145,10 @@ std::optional<std::map<std::size_t, std::string>> changed_bodies(const std::vect
   return changed;
 }
 
-/// A file with all bodies. Its #line directives keep the combined file's name.
-std::string joined(const std::vector<Part>& parts, const Bodies& bodies) {
+/// A file with all bodies. Its #line directives keep the combined file's name, except for versions with a `naming`.
+std::string joined(const std::string& name, const std::vector<Part>& parts, const Bodies& bodies,
+                   const std::string& naming) {
+  const std::string own = naming.empty() ? "" : fmt::format(" \"{}\"", name);
   if (bodies.empty()) {
     std::string text;
     for (const Part& part : parts) text += part.text;
@@ -161,18 +163,19 @@ std::string joined(const std::vector<Part>& parts, const Bodies& bodies) {
     } else {
       text += "{\nswitch (workbook::version()) {\n";
       for (const auto& [number, body] : others->second)
-        text += fmt::format("case {}:\n#line {}\n{} break;\n", number, line, body);
-      text += fmt::format("default:\n#line {}\n{}\n}}\n}}", line, parts[i].text);
+        text += fmt::format("case {}:\n#line {}{}\n{} break;\n", number, line,
+                            naming.empty() ? "" : fmt::format(" \"{}{}\"", naming, number), body);
+      text += fmt::format("default:\n#line {}{}\n{}\n}}\n}}", line, own, parts[i].text);
     }
     line += int(std::ranges::count(parts[i].text, '\n'));
-    if (others != bodies.end()) text += fmt::format("\n#line {}\n", line);
+    if (others != bodies.end()) text += fmt::format("\n#line {}{}\n", line, own);
   }
   return text;
 }
 
 }  // namespace
 
-Combined combine(const Files& base, const std::map<int, Files>& versions) {
+Combined combine(const Files& base, const std::map<int, Files>& versions, const std::string& naming) {
   std::map<std::string, std::vector<Part>> parts;
   for (const auto& [name, text] : base) parts[name] = PartsReader(text).read();
   Combined combined;
@@ -189,7 +192,7 @@ Combined combine(const Files& base, const std::map<int, Files>& versions) {
     for (auto& [name, of_file] : changed)
       for (auto& [part, body] : of_file) bodies[name][part].emplace_back(number, std::move(body));
   }
-  for (const auto& [name, of_file] : parts) combined.files[name] = joined(of_file, bodies[name]);
+  for (const auto& [name, of_file] : parts) combined.files[name] = joined(name, of_file, bodies[name], naming);
   return combined;
 }
 

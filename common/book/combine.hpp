@@ -24,7 +24,8 @@ struct Combined {
   std::set<int> apart;
 };
 /// Version 0 is `base`; the others have numbers above 0 and the same file names. #line directives make the compiler and
-/// the simulator report the lines of a version's own file.
-Combined combine(const Files& base, const std::map<int, Files>& versions);
+/// the simulator report the lines of a version's own file. If `naming` is not empty, they report version 3's lines as
+/// those of a file `naming`3, so that errors in versions that do not compile can be told apart.
+Combined combine(const Files& base, const std::map<int, Files>& versions, const std::string& naming = "");
 
 }  // namespace workbook::book

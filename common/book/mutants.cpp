@@ -3,143 +3,190 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
-#include "common/book/toml_table.hpp"
 
 namespace workbook::book {
-
 namespace {
 
-bool contains(const std::vector<std::string>& list, const std::string& text) {
-  return std::find(list.begin(), list.end(), text) != list.end();
+using Lines = std::vector<std::string>;
+
+Lines lines_of(const std::string& text) {
+  Lines lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
 }
 
-bool has_test(const Chapter& chapter, const std::string& test) {
-  return contains(chapter.whole_tests, test) ||
-         std::any_of(chapter.exercises.begin(), chapter.exercises.end(),
-                     [&](const Exercise& exercise) { return contains(exercise.tests, test); });
+bool is_of_hunk(const std::string& line) {
+  return line.starts_with('-') || line.starts_with('+') || line.starts_with(' ');
 }
 
-Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& file) {
-  Mutant mutant;
-  mutant.file = file;
-  mutant.line = table.line();
-  mutant.id = table.text("id");
-  mutant.exercise = mutant.id.substr(0, mutant.id.find('-'));
-  if (table.has("exercise") && table.text("exercise") != mutant.exercise)
-    table.fail_at("exercise", "the id already contains the exercise; leave this key out");
-  mutant.title = table.text("title");
-  mutant.find = table.text("find");
-  mutant.replace = table.any_text("replace");  // empty: the text is deleted
-  mutant.test = table.text("test");
-  if (!chapter.whole_tests.empty()) mutant.whole = chapter.whole_tests.front();
-  if (table.has("whole")) mutant.whole = table.choice("whole", chapter.whole_tests);
-  mutant.diagnosis = table.text("diagnosis");
-  if (table.has("property")) mutant.property = table.text("property");
-  if (table.has("death")) mutant.death = table.choice("death", {"failed", "crashed", "timed out"});
-  table.reject_unknown();
-  if (mutant.exercise == kGivenCode && !contains(chapter.whole_tests, mutant.test)) {
-    table.fail_at("test", fmt::format("given code is tested by the whole chapter's tests; \"{}\" is not one of them",
-                                      mutant.test));
+/// Reads wrong.diff line by line.
+class Reader {
+ public:
+  Reader(const Chapter& chapter, std::string file) : chapter_(chapter), file_(std::move(file)) {}
+
+  std::vector<Mutant> read(const Lines& lines) {
+    for (const std::string& line : lines) {
+      ++line_;
+      if (!is_of_hunk(line)) end_hunk();
+      if (line.starts_with("@@ ") && line.ends_with(" @@")) {
+        begin_section(line.substr(3, line.size() - 6));
+      } else if (is_of_hunk(line)) {
+        hunk_.push_back(line);
+        sentence_ended_ = true;
+      } else if (line.empty()) {
+        sentence_ended_ = true;
+      } else if (!line.starts_with('#')) {
+        if (section_.empty()) fail("a sentence before the first section, \"@@ N.M @@\"");
+        if (sentence_ended_) sentence_.clear();
+        sentence_ += (sentence_.empty() ? "" : " ") + line;
+        sentence_ended_ = false;
+      }
+    }
+    ++line_;
+    end_hunk();
+    return std::move(mutants_);
   }
-  const bool known = mutant.exercise == kGivenCode || chapter.find(mutant.exercise) != nullptr;
-  if (!known || mutant.id.size() <= mutant.exercise.size() + 1) {
-    table.fail_at("id", fmt::format("id \"{}\" must begin with an exercise of chapter {} and \"-\", or with \"{}-\"",
-                                    mutant.id, chapter.name(), kGivenCode));
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw ManifestError(fmt::format("{}:{}: {}", file_, line_, what));
   }
-  if (!has_test(chapter, mutant.test)) {
-    table.fail_at("test", fmt::format("chapter {} has no test \"{}\"", chapter.name(), mutant.test));
+
+  void begin_section(const std::string& section) {
+    section_ = section;
+    sentence_.clear();
+    number_ = 0;
+    if (chapter_.find(section) == nullptr && std::ranges::count(chapter_.files, section) == 0)
+      fail(fmt::format("\"{}\" is neither an exercise nor a file of chapter {}", section, chapter_.name()));
   }
-  const Exercise* exercise = chapter.find(mutant.exercise);
-  if (!mutant.property.empty() && (exercise == nullptr || !contains(exercise->tests, mutant.test))) {
-    table.fail_at("property", fmt::format("\"{}\" is allowed only if a test of exercise {} itself kills the mutant",
-                                          mutant.property, mutant.exercise));
+
+  void end_hunk() {
+    if (hunk_.empty()) return;
+    if (sentence_.empty()) fail("a hunk without a sentence before it: \"Your code …; it must …\"");
+    Mutant& mutant = mutants_.emplace_back();
+    mutant.id = fmt::format("{}/{}", section_, ++number_);
+    mutant.section = section_;
+    mutant.exercise = chapter_.find(section_) != nullptr ? section_ : kGivenCode;
+    mutant.sentence = sentence_;
+    mutant.hunk = parse_hunk(join_lines(hunk_));
+    mutant.file = file_;
+    mutant.line = line_ - int(hunk_.size());
+    if (mutant.hunk.before == mutant.hunk.after) fail("the hunk changes nothing");
+    if (mutant.hunk.before.empty()) fail("the hunk needs a line of the solution, to say where it belongs");
+    hunk_.clear();
   }
-  if (mutant.find == mutant.replace) table.fail_at("replace", "find and replace are equal: the mutant changes nothing");
-  return mutant;
+
+  const Chapter& chapter_;
+  std::string file_, section_, sentence_;
+  bool sentence_ended_ = true;
+  Lines hunk_;
+  int line_ = 0, number_ = 0;
+  std::vector<Mutant> mutants_;
+};
+
+/// Lines of killed_by.tsv by mutant. Lines of mutants that no longer exist are ignored.
+std::map<std::string, Killed> read_killed(const std::filesystem::path& path) {
+  std::map<std::string, Killed> all;
+  if (!std::filesystem::exists(path)) return all;
+  for (const std::string& line : lines_of(read_file(path))) {
+    std::istringstream columns(line);
+    std::string id;
+    Killed killed;
+    std::getline(columns, id, '\t');
+    std::getline(columns, killed.result, '\t');
+    std::getline(columns, killed.test, '\t');
+    std::getline(columns, killed.told, '\t');
+    all[id] = killed;
+  }
+  return all;
 }
 
-/// The number of occurrences of `part` in `text`, including overlapping ones.
-std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
-/// The file's text with every byte of its regions' bodies replaced by 0, so that a search finds only given code.
-std::string given_code(const MarkedFile& file, std::string text) {
-  int line = 1;
-  for (char& c : text) {
-    const bool in_body = std::any_of(file.regions.begin(), file.regions.end(), [&](const Region& region) {
-      return region.begin_line < line && line < region.end_line;
-    });
-    line += c == '\n';
-    if (in_body) c = '\0';
+/// Where `part` occurs in `lines`; `allowed` says which lines count.
+template <class Allowed>
+std::vector<std::size_t> occurrences(const Lines& lines, const Lines& part, const Allowed& allowed) {
+  std::vector<std::size_t> found;
+  for (std::size_t at = 0; at + part.size() <= lines.size(); ++at) {
+    bool same = true;
+    for (std::size_t i = 0; same && i < part.size(); ++i) same = allowed(at + i) && lines[at + i] == part[i];
+    if (same) found.push_back(at);
   }
-  return text;
+  return found;
 }
 
-[[noreturn]] void fail_to_apply(const Mutant& mutant, std::size_t count, const std::string& where) {
-  throw ManifestError(fmt::format("{}:{}: mutant {}: \"{}\" occurs {} times in {}; it must occur exactly once",
-                                  mutant.file, mutant.line, mutant.id, mutant.find, count, where));
-}
-
-std::map<std::string, std::string> apply_to_given_code(const Book& book, const Chapter& chapter, const Mutant& mutant) {
-  std::map<std::string, std::string> texts;
-  const std::vector<MarkedFile> files = read_solution(book, chapter);
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    std::string text = read_file(book.solution(chapter, chapter.files[i]));
-    const std::string given = given_code(files[i], text);
-    const std::size_t found = occurrences(given, mutant.find);
-    if (found > 0) text.replace(given.find(mutant.find), mutant.find.size(), mutant.replace);
-    count += found;
-    texts[chapter.files[i]] = std::move(text);
+/// `lines` with the hunk applied.
+template <class Allowed>
+Lines changed(const Mutant& mutant, Lines lines, const std::string& where, const Allowed& allowed) {
+  const auto found = occurrences(lines, mutant.hunk.before, allowed);
+  if (found.size() != 1) {
+    throw ManifestError(fmt::format("{}:{}: the lines of wrong solution {} occur {} times in {}; they must occur once",
+                                    mutant.file, mutant.line, mutant.id, found.size(), where));
   }
-  if (count != 1) fail_to_apply(mutant, count, "the given code of chapter " + chapter.name());
-  return texts;
+  const auto first = lines.begin() + std::ptrdiff_t(found[0]);
+  const auto at = lines.erase(first, first + std::ptrdiff_t(mutant.hunk.before.size()));
+  lines.insert(at, mutant.hunk.after.begin(), mutant.hunk.after.end());
+  return lines;
 }
 
 }  // namespace
 
-std::vector<Mutant> load_mutants(const Book& book, const Chapter& chapter) {
-  const std::string file = fmt::format("tests/{}/mutants.toml", chapter.name());
-  std::vector<Mutant> mutants;
-  if (!std::filesystem::exists(book.root / file)) return mutants;
-  const toml::table parsed = parse_toml(read_file(book.root / file), file);
-  TomlTable table(parsed, file, "file");
-  for (TomlTable& entry : table.tables("mutant")) {
-    const Mutant& mutant = mutants.emplace_back(read_mutant(entry, chapter, file));
-    for (const Mutant& other : mutants) {
-      if (&other == &mutant || other.id != mutant.id) continue;
-      entry.fail_at("id", fmt::format("mutant {} is given twice, first on line {}", mutant.id, other.line));
-    }
+Hunk parse_hunk(const std::string& text) {
+  Hunk hunk;
+  for (const std::string& line : lines_of(text)) {
+    if (!line.starts_with('+')) hunk.before.push_back(line.substr(1));
+    if (!line.starts_with('-')) hunk.after.push_back(line.substr(1));
   }
-  table.reject_unknown();
+  return hunk;
+}
+
+std::vector<Mutant> load_mutants(const Book& book, const Chapter& chapter) {
+  const std::string file = fmt::format("tests/{}/wrong.diff", chapter.name());
+  if (!std::filesystem::exists(book.root / file)) return {};
+  std::vector<Mutant> mutants = Reader(chapter, file).read(lines_of(read_file(book.root / file)));
+  const auto killed = read_killed(killed_by_path(book, chapter));
+  for (Mutant& mutant : mutants)
+    if (const auto found = killed.find(mutant.id); found != killed.end()) mutant.killed = found->second;
   return mutants;
 }
 
+std::filesystem::path killed_by_path(const Book& book, const Chapter& chapter) {
+  return book.root / "tests" / chapter.name() / "killed_by.tsv";
+}
+
+std::string killed_by_text(const std::vector<Mutant>& mutants) {
+  std::string text;
+  for (const Mutant& mutant : mutants) {
+    const auto& [result, test, told] = mutant.killed;
+    text += fmt::format("{}\t{}\t{}\t{}\n", mutant.id, result, test, told);
+  }
+  return text;
+}
+
 std::map<std::string, std::string> apply(const Book& book, const Chapter& chapter, const Mutant& mutant) {
-  if (mutant.exercise == kGivenCode) return apply_to_given_code(book, chapter, mutant);
   std::map<std::string, std::string> texts;
   const std::vector<MarkedFile> files = read_solution(book, chapter);
   for (std::size_t i = 0; i < files.size(); ++i) {
+    std::string& text = texts[chapter.files[i]];
     const Region* region = files[i].find(mutant.exercise);
-    if (!region) {
-      texts[chapter.files[i]] = read_file(book.solution(chapter, chapter.files[i]));
-      continue;
+    if (region != nullptr) {
+      const std::string where = fmt::format("region {} ({}:{})", region->id, files[i].name, region->begin_line);
+      const Lines body = changed(mutant, region->body, where, [](std::size_t) { return true; });
+      text = replace_body(files[i], region->id, body);
+    } else if (mutant.section == chapter.files[i]) {
+      const auto is_given = [&](std::size_t at) {
+        const int line = int(at) + 1;
+        return std::ranges::none_of(files[i].regions,
+                                    [&](const Region& r) { return r.begin_line < line && line < r.end_line; });
+      };
+      text = join_lines(changed(mutant, files[i].lines, "the given code of " + files[i].name, is_given));
+    } else {
+      text = read_file(book.solution(chapter, chapter.files[i]));
     }
-    std::string body = join_lines(region->body);
-    const std::size_t count = occurrences(body, mutant.find);
-    if (count != 1) {
-      fail_to_apply(mutant, count,
-                    fmt::format("region {} ({}:{})", mutant.exercise, files[i].name, region->begin_line));
-    }
-    body.replace(body.find(mutant.find), mutant.find.size(), mutant.replace);
-    texts[chapter.files[i]] = replace_body(files[i], mutant.exercise, parse_reader("", body).lines);
   }
   return texts;
 }

@@ -35,9 +35,9 @@ void write_cache(const fs::path& path, const Json& json) {
   write_file(path, json.dump(2) + "\n");
 }
 
-/// Files beside the tests that do not affect their results: wrong solutions, and the names of mistakes.
+/// Files beside the tests that do not affect their results: the wrong solutions.
 bool is_not_a_test(const fs::path& file) {
-  return file.stem() == "mutants" || file.stem() == "mistakes";
+  return file.filename() == "wrong.diff" || file.filename() == "killed_by.tsv";
 }
 
 /// The chapter's test sources, as one text that changes with any of them.

@@ -85,9 +85,8 @@ void print_published(const Assignment& assignment, const Published& published, b
     common[line.file].insert(fmt::format("{}: {}", line.exercise, line.text));
   }
   for (const auto& [file, lines] : common) {
-    fmt::print(
-        "lines of answers that also occur in given code: {}{}\n", file,
-        grading::is_oracle(file) ? " (it computes attention: the oracle, or the results of known mistakes)" : "");
+    fmt::print("lines of answers that also occur in given code: {}{}\n", file,
+               grading::is_oracle(file) ? " (it computes attention: the oracle)" : "");
     for (const std::string& line : lines) fmt::print("    {}\n", line);
   }
   for (const fs::path& path : published.written) fmt::print("written: {}\n", path.string());

@@ -158,6 +158,7 @@ RunRequest request_of(const TestOptions& options) {
   request.only = options.only;
   request.sanitizer = options.sanitizer;
   request.time_limit = options.time_limit;
+  request.whole_waits = true;
   request.previous_readers = options.previous == "chapters";
   return request;
 }
@@ -235,7 +236,14 @@ void write_reports(const TestOptions& options, const grading::GradedSubmission& 
 int test(const Session& session, const TestOptions& options) {
   if (options.debug) return debug_test(session, options);
   std::vector<Wanted> wanted = wanted_by(session, options);
-  const RunRequest request = request_of(options);
+  RunRequest request = request_of(options);
+  std::set<std::string> shown;
+  if (!session.json) {
+    request.before_search = [&](const ChapterRun& run) {
+      session.progress("");
+      shown.insert(print_first_failure(run));
+    };
+  }
   const judge::Built built = build_all(session, wanted, request, options.backend);
   grading::GradedSubmission report = empty_report();
   std::vector<ChapterRun> all;
@@ -247,7 +255,7 @@ int test(const Session& session, const TestOptions& options) {
     passed = passed && all_passed(runs);
     add_to_report(report, *want.chapter, runs);
     for (const ChapterRun& run : runs) {
-      if (!session.json) print_run(session, runs, run, options.verbose);
+      if (!session.json) print_run(session, runs, run, options.verbose, shown);
     }
     all.insert(all.end(), runs.begin(), runs.end());
   }

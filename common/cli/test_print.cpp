@@ -216,7 +216,19 @@ Verdicts in_order_of_exercises(const ChapterRun& run) {
 
 }  // namespace
 
-void print_run(const Session& session, const std::vector<ChapterRun>& runs, const ChapterRun& run, bool verbose) {
+std::string print_first_failure(const ChapterRun& run) {
+  const Verdicts tests = in_order_of_exercises(run);
+  const auto failing = std::ranges::find_if(tests, [](const Verdict* test) { return is_failure(*test); });
+  if (failing == tests.end()) return "";
+  for (const std::string& line : cut(lines_of((*failing)->message, "    "), kMostLines, "    "))
+    fmt::print("{}\n", line);
+  fmt::print("    … looking for the cause\n");
+  std::fflush(stdout);
+  return (*failing)->message;
+}
+
+void print_run(const Session& session, const std::vector<ChapterRun>& runs, const ChapterRun& run, bool verbose,
+               std::set<std::string> shown) {
   if (!run.unavailable.empty()) return;
   const Chapter& chapter = *run.chapter;
   const bool several = chapter.backends.size() > 1;
@@ -230,7 +242,7 @@ void print_run(const Session& session, const std::vector<ChapterRun>& runs, cons
   }
   // On a GPU each exercise is tested with the reader's other exercises, so a failure on an earlier backend is the
   // cause.
-  std::set<std::string> shown, failed_before;
+  std::set<std::string> failed_before;
   for (const ChapterRun* before = runs.data(); before != &run; ++before)
     for (const std::string& id : failing_exercises(*before)) failed_before.insert(id);
   for (const book::Exercise& exercise : chapter.exercises) {

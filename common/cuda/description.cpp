@@ -170,7 +170,6 @@ json sizes_json(const Description& stage, const Arguments& call) {
       json entry{{"d", d == 0 ? json(nullptr) : json(d)}, {"default", first}};
       for (std::size_t i = 0; i < sizes.size(); ++i) entry[stage.size_names[i]] = sizes[i];
       entry["shared_bytes"] = stage.shared_bytes ? stage.shared_bytes(d, sizes) : 0;
-      entry["keys_per_step"] = stage.keys_per_step ? stage.keys_per_step(d, sizes) : 0;
       all.push_back(std::move(entry));
       first = false;
     }
@@ -210,8 +209,6 @@ json stage_json(const Description& stage, const Arguments& call) {
           {"tiles", sizes_json(stage, call)},
           {"any_tiles", stage.any_sizes},
           {"rows_per_warp", stage.rows_per_warp},
-          {"slack", stage.slack},
-          {"last_keys_first", stage.last_keys_first},
           {"compute", stage.compute},
           {"compute_only", stage.compute_only},
           {"runs_here",
@@ -225,10 +222,10 @@ json stage_json(const Description& stage, const Arguments& call) {
 // JSON:
 //   {"stages": [{"pass": "forward", "operation": "forward", "element": "float16", "float_gradients": false,
 //      "masks": ["none", …], "shared_heads": false, "head_dims": [32, 64, 128] or null, "any_tiles": false,
-//      "rows_per_warp": 32, "slack": 5.5, "last_keys_first": false, "compute": 80, "compute_only": false, "runs_here":
-//      true, "warps_split_keys": false, "extra": [{"name": "S", "element_bytes": 4, "bytes": 4096}], "tiles": [{"d":
-//      64, "default": true, "Br": 128, "Bc": 64, "warps": 4, "shared_bytes": …, "keys_per_step": 32}], "variants":
-//      [{"number": "kernel", "value": 1, … as a stage}]}],
+//      "rows_per_warp": 32, "compute": 80, "compute_only": false, "runs_here": true, "warps_split_keys": false,
+//      "extra":
+//      [{"name": "S", "element_bytes": 4, "bytes": 4096}], "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64,
+//      "warps": 4, "shared_bytes": …}], "variants": [{"number": "kernel", "value": 1, … as a stage}]}],
 //    "operations": ["forward", …]}
 // A tile's "d" is null if the stage supports any d. The names are "Bc", "Br", "warps" in a backward pass.
 void describe(const Arguments& call) {

@@ -74,9 +74,6 @@ struct Description {
   bool compute_only = false;                  ///< only this one has them
   std::function<int()> device_compute;        ///< the device's
   int rows_per_warp = 0;                      ///< rows of Q per warp; 0: the warps share all rows
-  std::function<int(int d, const Sizes&)> keys_per_step;
-  float slack = 0;
-  bool last_keys_first = false;
   bool warps_split_keys = false;
   std::vector<ScratchArray> extra;
 

@@ -59,13 +59,9 @@ struct ForwardStage {
   std::span<const Tiles> tiles = {};  ///< the sizes built; the first that fits the device is the default
   /// Shared memory of a thread block in bytes; 0: no kernel has these tiles for this d.
   std::size_t (*shared_bytes)(int d, const Tiles& tiles) = nullptr;
-  int compute = 0;            ///< the lowest compute capability that has the kernels' instructions; 80 means 8.0
-  bool compute_only = false;  ///< only this one has them, as with sm_90a
-  int rows_per_warp = 0;      ///< rows of Q per warp; 0: the warps share all rows
-  /// The number of keys of a tile that update m, l and O at once, if one lane owns a row; nullptr: no lane does.
-  int (*keys_per_step)(int d, const Tiles& tiles) = nullptr;
-  float slack = 0;                ///< m changes only if a score exceeds it by more than this (natural units)
-  bool last_keys_first = false;   ///< the last K/V tile is processed first
+  int compute = 0;                ///< the lowest compute capability that has the kernels' instructions; 80 means 8.0
+  bool compute_only = false;      ///< only this one has them, as with sm_90a
+  int rows_per_warp = 0;          ///< rows of Q per warp; 0: the warps share all rows
   bool warps_split_keys = false;  ///< each warp processes its own keys of a tile
   Served serves = {};
   std::vector<ScratchArray> extra = {};
@@ -130,14 +126,7 @@ Description description_of(const ForwardStage<Element>& stage) {
   description.pass = description.operation = "forward";
   description.element = stage.element;
   description.rows_per_warp = stage.rows_per_warp;
-  description.slack = stage.slack;
-  description.last_keys_first = stage.last_keys_first;
   description.warps_split_keys = stage.warps_split_keys;
-  if (stage.keys_per_step != nullptr) {
-    description.keys_per_step = [get = stage.keys_per_step](int d, const Sizes& s) {
-      return get(d, Tiles{s[0], s[1], s[2]});
-    };
-  }
   return description;
 }
 template <class Element>

@@ -28,7 +28,6 @@ constexpr Gate kGates[] = {
     {"stub trees", Gate::Runs::always, check_stub_trees},
     {"one open", Gate::Runs::for_chapter, check_one_open},
     {"one wrong", Gate::Runs::for_chapter, check_one_wrong},
-    {"mistakes", Gate::Runs::always, check_mistakes},
     {"tests fail", Gate::Runs::always, check_tests_fail},
     {"mutants", Gate::Runs::for_chapter, check_mutants},
     {"parts", Gate::Runs::whole_book, check_parts},

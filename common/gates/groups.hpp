@@ -52,11 +52,11 @@ void check_run(Inspection& inspection, Findings& findings);
 void check_solutions(Inspection& inspection, Findings& findings);
 /// The stub trees compile, and every test on them is todo or blocked.
 void check_stub_trees(Inspection& inspection, Findings& findings);
-/// With only one exercise open, the whole-chapter test that its first mutant fails is blocked by it, and every other
-/// exercise is judged on the book's worker.
+/// With only one exercise open, the first whole-chapter test that needs it is blocked by it, and every other exercise
+/// is judged on the book's worker.
 void check_one_open(Inspection& inspection, Findings& findings);
-/// With only one exercise wrong (its first mutant), the whole-chapter test that the mutant names fails, and every other
-/// exercise is judged on the book's worker.
+/// With only one exercise wrong (its first mutant), a whole-chapter test fails, and every other exercise is judged on
+/// the book's worker.
 void check_one_wrong(Inspection& inspection, Findings& findings);
 
 // gpu_gates.cpp: other GPUs than the one that is here.
@@ -69,13 +69,9 @@ void check_all_gpu_classes(Inspection& inspection, Findings& findings);
 void check_architectures(Inspection& inspection, Findings& findings);
 
 // mutant_gates.cpp
-/// Every mutant dies by its named test, in the way that is declared, and the message names the mistake.
+/// Every mutant is killed and told as killed_by.tsv records, and none is told as another.
 void check_mutants(Inspection& inspection, Findings& findings);
-/// The same for the first mutant of each test that has one: no such test passes whatever it is given.
+/// The same for the first mutant of each test that kills one: no such test passes whatever it is given.
 void check_tests_fail(Inspection& inspection, Findings& findings);
-
-// mistakes.cpp
-/// Every known mistake has a mutant, and every mutant a known mistake.
-void check_mistakes(Inspection& inspection, Findings& findings);
 
 }  // namespace workbook::gates

@@ -1,104 +1,169 @@
-// The mutants of the chapters: each must die, and be diagnosed as what it is.
+// The mutants of the chapters: each must be killed, and its sentence told to the reader.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
+#include "common/book/files.hpp"
 #include "common/book/mutants.hpp"
 #include "common/gates/groups.hpp"
 #include "common/gates/variants.hpp"
+#include "common/judge/wrong_solutions.hpp"
 
 namespace workbook::gates {
 namespace {
 
 using book::Chapter;
+using book::Killed;
 using book::Mutant;
 using judge::Result, judge::Verdict, judge::Workspace;
 
-/// Whether this is the declared diagnosis. A mutant that is "unknown" to the known mistakes may still be named, as
-/// itself: it is one of its exercise's known wrong solutions (judge/wrong_solutions.hpp), several of which may look the
-/// same.
-bool is_of(const judge::Verdict& verdict, const Mutant& mutant) {
-  const std::string id = verdict.cause_id();
-  if (id == mutant.diagnosis) return true;
-  return mutant.diagnosis == judge::kUnknown &&
-         (id == mutant.id || std::ranges::count(verdict.cause->also, mutant.id) > 0);
+/// What a run says about a mutant: Killed::told is "another", with the cause's id, if a reader would be told the
+/// sentence of another one.
+constexpr const char* kAnother = "another: ";
+constexpr const char* kNothing = "nothing";
+
+/// The sentences of a chapter's mutants by their ids.
+using Sentences = std::map<std::string, std::string>;
+
+/// What the verdict tells a reader: kItself; "one of 3" if it names the mutant among others that look the same; the id
+/// of what a test or the simulator names; kNothing; or kAnother.
+std::string told_by(const Verdict& verdict, const Mutant& mutant, const Sentences& sentences) {
+  if (!verdict.cause) return kNothing;
+  const auto is_it = [&](const std::string& id) {
+    const auto found = sentences.find(id);
+    return found != sentences.end() && found->second == mutant.sentence;
+  };
+  if (!sentences.contains(verdict.cause->id)) return verdict.cause->id;
+  const auto& also = verdict.cause->also;
+  if (is_it(verdict.cause->id) && also.empty()) return book::kItself;
+  if (is_it(verdict.cause->id) || std::ranges::any_of(also, is_it)) return fmt::format("one of {}", also.size() + 1);
+  return kAnother + verdict.cause->id;
 }
 
-/// How a mutant died, and what is wrong with that.
-MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const VariantRun& ran, Findings& findings) {
-  const std::string where = fmt::format("{}:{}: mutant {}", mutant.file, mutant.line, mutant.id);
-  MutantVerdict verdict{mutant.id, chapter.name(), mutant.exercise, "", ""};
-  if (!ran.compiled) {
-    findings.problems.push_back(where + " does not compile:\n" + ran.log);
-    return verdict;
+/// How the tests of a run kill the mutant: by the recorded test if it fails, else by the first one that fails.
+Killed killed_in(const judge::ChapterRun& run, const Mutant& mutant, const Sentences& sentences) {
+  const Verdict* killer = nullptr;
+  for (const Verdict& test : run.tests) {
+    if (test.result <= Result::blocked) continue;
+    if (killer == nullptr || test.test == mutant.killed.test) killer = &test;
   }
-  const Verdict* test = ran.run.tests.size() == 1 ? &ran.run.tests[0] : nullptr;
-  const std::string result = test != nullptr ? name(test->result) : "not run";
-  verdict.killed = test != nullptr && result == mutant.death;
-  if (test != nullptr) {
-    verdict.killed_by = test->test;
-    verdict.diagnosis = test->cause_id();
+  if (killer == nullptr) return {};
+  return {name(killer->result), killer->test, told_by(*killer, mutant, sentences)};
+}
+
+bool same(const Killed& a, const Killed& b) {
+  return a.result == b.result && a.test == b.test && a.told == b.told;
+}
+
+std::string text_of(const Killed& killed) {
+  if (killed.test.empty()) return "not killed";
+  return fmt::format("{} \"{}\", told: {}", killed.result, killed.test, killed.told);
+}
+
+/// The mutants that a gate examines.
+struct Examined {
+  std::vector<Mutant> mutants;
+  std::vector<Variant> variants;
+  std::map<const Chapter*, Sentences> sentences;
+  std::vector<Killed> now;
+};
+
+/// Runs some of the mutants, on their recorded test, or on all tests of their exercise.
+void run_some(Inspection& inspection, Examined& all, const std::vector<std::size_t>& some, bool all_tests,
+              Findings& findings) {
+  std::vector<Variant> variants;
+  for (const std::size_t i : some) {
+    Variant& variant = variants.emplace_back(all.variants[i]);
+    const Killed& recorded = all.mutants[i].killed;
+    if (all_tests || recorded.test.empty()) {
+      variant.request.groups = {judge::exercise_of(all.mutants[i]), judge::kWhole};
+    } else {
+      variant.request.only = recorded.test;
+    }
+    variant.request.time_limit = recorded.result == name(Result::timed_out) ? 1 : 10;
   }
-  verdict.diagnosis_right = verdict.killed && is_of(*test, mutant);
-  findings.expect(verdict.killed, test != nullptr && test->result == Result::passed
-                                      ? fmt::format("{} survives \"{}\"", where, mutant.test)
-                                      : fmt::format("{}: \"{}\" gives {}, declared is {}{}", where, mutant.test, result,
-                                                    mutant.death, test != nullptr ? "\n      " + summary(*test) : ""));
-  if (verdict.killed) {
-    findings.expect(verdict.diagnosis_right, fmt::format("{} is diagnosed as \"{}\", declared is \"{}\"\n      {}",
-                                                         where, verdict.diagnosis, mutant.diagnosis, summary(*test)));
-  }
+  const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
+    const Mutant& mutant = all.mutants[some[i]];
+    Killed& now = all.now[some[i]];
+    now = killed_in(ran.run, mutant, all.sentences.at(variants[i].chapter));
+    if (!ran.compiled)
+      found.problems.push_back(fmt::format("wrong solution {} does not compile:\n{}", mutant.id, ran.log));
+    // What differs is run again with all tests, and is no result to keep.
+    if (!all_tests && !same(now, mutant.killed)) found.problems.emplace_back("differs");
+  };
+  Findings found;
+  run_variants(inspection, variants, judge, all_tests ? findings : found);
+}
+
+MutantVerdict verdict_of(const Mutant& mutant, const Chapter& chapter, const Killed& now) {
+  MutantVerdict verdict{mutant.id, chapter.name(), mutant.exercise, now.test, now.told};
+  verdict.killed = !now.test.empty();
+  verdict.diagnosis_right = verdict.killed && now.told != kNothing && !now.told.starts_with(kAnother);
   return verdict;
 }
 
-/// The confusion matrix: each cause against all mutants of the chapters that know it. Every mutant is compared with all
-/// causes of its chapter and of those that share it, so that one told of a mutant that makes another mistake is off
-/// the diagonal.
-std::string confusion(const std::vector<Mutant>& mutants, const std::vector<MutantVerdict>& verdicts,
-                      Findings& findings) {
-  std::set<std::string> causes;
-  int on = 0, off = 0;
-  for (std::size_t i = 0; i < mutants.size(); ++i) {
-    causes.insert(mutants[i].diagnosis);
-    if (!verdicts[i].killed || verdicts[i].diagnosis == judge::kUnknown) continue;
-    ++(verdicts[i].diagnosis_right ? on : off);
+void report(const Mutant& mutant, const Killed& now, Findings& findings) {
+  const std::string where = fmt::format("{}:{}: wrong solution {}", mutant.file, mutant.line, mutant.id);
+  if (now.test.empty()) {
+    findings.problems.push_back(where + " passes all tests of its exercise");
+  } else if (now.told.starts_with(kAnother)) {
+    findings.problems.push_back(fmt::format("{} is told as {}", where, now.told.substr(std::string(kAnother).size())));
+  } else {
+    findings.expect(same(now, mutant.killed),
+                    fmt::format("{}: {}; recorded in killed_by.tsv: {}", where, text_of(now), text_of(mutant.killed)));
   }
-  causes.erase(judge::kUnknown);
-  findings.expect(off == 0, fmt::format("{} mutants are diagnosed with the cause of another", off));
-  return fmt::format("{} causes against {} mutants: {} told on the diagonal, {} off it", causes.size(), mutants.size(),
-                     on, off);
+}
+
+/// Writes the killed_by.tsv of each chapter as it should be to the build folder, if one differs.
+void write_records(const Inspection& inspection, const Examined& all, Findings& findings) {
+  for (const Chapter* chapter : inspection.chapters) {
+    std::vector<Mutant> mutants;
+    for (std::size_t i = 0; i < all.mutants.size(); ++i) {
+      if (all.variants[i].chapter != chapter) continue;
+      mutants.push_back(all.mutants[i]);
+      mutants.back().killed = all.now[i];
+    }
+    const auto path = book::killed_by_path(inspection.workspace.book, *chapter);
+    const std::string text = book::killed_by_text(mutants);
+    if (std::filesystem::exists(path) ? book::read_file(path) == text : mutants.empty()) continue;
+    const auto written = inspection.workspace.toolchain.build_folder / "check" / "killed_by" / chapter->name();
+    book::write_file(written, text);
+    findings.problems.push_back(
+        fmt::format("if these results are right: cp {} {}", written.string(), inspection.workspace.shown(path)));
+  }
 }
 
 /// one_a_test: of those that a test kills only the first.
 void run_mutants(Inspection& inspection, bool one_a_test, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   build_tests(workspace, inspection.chapters);
-  std::vector<Mutant> mutants;
-  std::vector<Variant> variants;
+  Examined all;
   for (const Chapter* chapter : inspection.chapters) {
     std::set<std::string> tests;
     for (auto& [mutant, variant] : mutant_variants(workspace, *chapter, findings)) {
-      if (!tests.insert(mutant.test).second && one_a_test) continue;
-      variant.request.only = mutant.test;
-      variant.request.time_limit = mutant.death == name(Result::timed_out) ? 1 : 10;
-      mutants.push_back(mutant);
-      variants.push_back(variant);
+      all.sentences[chapter][mutant.id] = mutant.sentence;
+      if (!tests.insert(mutant.killed.test).second && one_a_test) continue;
+      all.mutants.push_back(mutant);
+      all.variants.push_back(variant);
     }
   }
-  std::vector<MutantVerdict>& verdicts = inspection.mutants;
-  verdicts.assign(mutants.size(), {});
-  const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
-    verdicts[i] = judge_mutant(*variants[i].chapter, mutants[i], ran, found);
+  all.now.resize(all.mutants.size());
+  std::vector<std::size_t> some(all.mutants.size());
+  for (std::size_t i = 0; i < some.size(); ++i) some[i] = i;
+  run_some(inspection, all, some, /*all_tests=*/false, findings);
+  std::erase_if(some, [&](std::size_t i) { return same(all.now[i], all.mutants[i].killed); });
+  run_some(inspection, all, some, /*all_tests=*/true, findings);
+  for (std::size_t i = 0; i < all.mutants.size(); ++i) {
+    report(all.mutants[i], all.now[i], findings);
+    inspection.mutants.push_back(verdict_of(all.mutants[i], *all.variants[i].chapter, all.now[i]));
+  }
+  if (!one_a_test) write_records(inspection, all, findings);
+  const auto told = [&](const char* what) {
+    return std::ranges::count_if(all.now, [&](const Killed& now) { return now.told.starts_with(what); });
   };
-  run_variants(inspection, variants, judge, findings);
-  const auto count = [&](auto member) { return std::ranges::count_if(verdicts, member); };
-  findings.detail =
-      fmt::format("{} mutants, {} killed, {} with the right diagnosis, {} of those \"unknown\"", verdicts.size(),
-                  count([](const MutantVerdict& v) { return v.killed; }),
-                  count([](const MutantVerdict& v) { return v.diagnosis_right; }),
-                  count([](const MutantVerdict& v) { return v.diagnosis_right && v.diagnosis == judge::kUnknown; })) +
-      "; " + confusion(mutants, verdicts, findings);
+  findings.detail = fmt::format("{} wrong solutions: {} told as themselves, {} among others, {} as nothing",
+                                all.now.size(), told(book::kItself), told("one of "), told(kNothing));
 }
 
 }  // namespace

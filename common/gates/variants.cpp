@@ -5,21 +5,15 @@
 #include <algorithm>
 #include <sstream>
 
-#include "common/book/combine.hpp"
 #include "common/book/files.hpp"
 #include "common/gates/kept.hpp"
+#include "common/judge/wrong_solutions.hpp"
 #include "common/worker/share_cores.hpp"
 
 namespace workbook::gates {
 
 using book::Chapter;
 using judge::Workspace;
-
-Texts solution_texts(const Workspace& workspace, const Chapter& chapter) {
-  Texts texts;
-  for (const std::string& file : chapter.files) texts[file] = book::read_file(workspace.book.solution(chapter, file));
-  return texts;
-}
 
 Variant write_variant(const Workspace& workspace, const Chapter& chapter, const std::string& name, const Texts& texts) {
   Variant variant;
@@ -30,36 +24,22 @@ Variant write_variant(const Workspace& workspace, const Chapter& chapter, const 
   return variant;
 }
 
-namespace {
-
-bool has_quick_kernels(const Workspace& workspace) {
-  const auto rules = workspace.toolchain.backends.find(Backend::sim);
-  return rules != workspace.toolchain.backends.end() && !rules->second.quick_flags().empty();
-}
-
-/// A tree of one or several versions, which is compiled for this check alone.
-Variant version_of(const Workspace& workspace, const Chapter& chapter, Variant variant) {
-  variant.tree.first_element_only = true;
-  if (variant.request.backend == Backend::sim && has_quick_kernels(workspace))
-    variant.tree.flags = workspace.toolchain.backends.at(Backend::sim).quick_flags();
-  return variant;
-}
-
-}  // namespace
-
 std::vector<Variant> write_versions(const Workspace& workspace, const Chapter& chapter, const std::string& name,
                                     const std::vector<Texts>& versions) {
   std::map<int, Texts> numbered;
   for (std::size_t i = 0; i < versions.size(); ++i) numbered[int(i) + 1] = versions[i];
-  const book::Combined combined = book::combine(solution_texts(workspace, chapter), numbered);
-  Variant together = version_of(workspace, chapter, write_variant(workspace, chapter, name, combined.files));
+  const Backend backend = first_backend(workspace, chapter);
+  const judge::Versions written = judge::write_versions(workspace, chapter, backend, "check/" + name, numbered);
+  Variant together{&chapter, written.tree, {}};
+  together.request.backend = backend;
   together.tree.as_written = solutions_tree(workspace, chapter).folder;  // its regions occur once
   together.request.grafts = false;
   std::vector<Variant> variants;
   for (const auto& [number, texts] : numbered) {
-    if (combined.apart.contains(number)) {
+    if (written.apart.contains(number)) {
       const std::string own = fmt::format("{}/{}", name, number);
-      variants.push_back(version_of(workspace, chapter, write_variant(workspace, chapter, own, texts)));
+      variants.push_back(write_variant(workspace, chapter, own, texts));
+      variants.back().tree = judge::quick_tree(workspace, chapter, backend, "check/" + own);
     } else {
       variants.push_back(together);
       variants.back().request.version = number;
@@ -80,12 +60,10 @@ std::vector<MutantVariant> mutant_variants(const Workspace& workspace, const Cha
     }
   }
   const std::vector<Variant> variants = write_versions(workspace, chapter, "mutants", versions);
-  std::map<std::string, std::vector<judge::WrongSolutions::Version>> wrong;
-  for (std::size_t i = 0; i < mutants.size(); ++i) {
-    const bool given = mutants[i].exercise == book::kGivenCode;
+  std::map<std::string, std::vector<judge::WrongVersion>> wrong;
+  for (std::size_t i = 0; i < mutants.size(); ++i)
     if (const int version = variants[i].request.version)
-      wrong[given ? judge::kWhole : mutants[i].exercise].push_back(judge::version_of(mutants[i], version));
-  }
+      wrong[judge::exercise_of(mutants[i])].push_back({version, mutants[i].id, mutants[i].sentence});
   std::vector<MutantVariant> all;
   for (std::size_t i = 0; i < mutants.size(); ++i) {
     all.push_back({mutants[i], variants[i]});
@@ -178,8 +156,8 @@ void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& 
     const std::vector<std::string> more = test_targets(workspace, *chapter);
     targets.insert(targets.end(), more.begin(), more.end());
   }
-  if (has_quick_kernels(workspace)) targets.emplace_back(worker::kQuickPrecompiled);
   worker::build_targets(workspace.toolchain, targets);
+  judge::build_quick_header(workspace);
 }
 
 std::string summary(const judge::Verdict& verdict) {

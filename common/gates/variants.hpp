@@ -12,10 +12,7 @@
 
 namespace workbook::gates {
 
-using Texts = std::map<std::string, std::string>;  ///< a chapter's file -> its text
-
-/// The solution's files.
-Texts solution_texts(const judge::Workspace& workspace, const book::Chapter& chapter);
+using Texts = book::Files;  ///< a chapter's file -> its text
 
 /// What is run: a tree of a chapter, and how.
 struct Variant {
@@ -26,9 +23,8 @@ struct Variant {
 /// Writes a variant's files to a folder. It runs on the chapter's first backend.
 Variant write_variant(const judge::Workspace& workspace, const book::Chapter& chapter, const std::string& name,
                       const Texts& texts);
-/// Writes many versions of a chapter to one folder, to be compiled as one program (common/book/combine.hpp); those that
-/// cannot be combined get a folder each. A variant for each version, in order. Only kernels for the chapter's first
-/// element are compiled: the same text for another element takes as long, and no version needs it.
+/// Writes many versions of a chapter to one folder, to be compiled as one program (judge/wrong_solutions.hpp); those
+/// that cannot be combined get a folder each. A variant for each version, in order.
 std::vector<Variant> write_versions(const judge::Workspace& workspace, const book::Chapter& chapter,
                                     const std::string& name, const std::vector<Texts>& versions);
 

@@ -115,10 +115,7 @@ constexpr std::string_view kTextOfRun = "common/attention/text.txt";
 }  // namespace
 
 bool is_oracle(const std::string& file) {
-  constexpr std::array prefixes{"common/attention/oracle.", "common/judge/mistakes", "common/judge/attention_model.",
-                                "common/judge/gradient_model."};
-  return std::ranges::any_of(prefixes, [&](const char* prefix) { return file.starts_with(prefix); }) ||
-         (file.starts_with("tests/") && file.find("/mistakes.") != std::string::npos);
+  return file.starts_with("common/attention/oracle.");
 }
 
 AnswerSearch find_answers(const book::Book& book, const Assignment& assignment, const Files& files) {

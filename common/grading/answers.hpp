@@ -24,8 +24,7 @@ struct AnswerSearch {
 /// answer's order in code, except in the oracle and in chapters before the exercise's own.
 AnswerSearch find_answers(const book::Book& book, const Assignment& assignment, const Files& files);
 
-/// The oracle and the known mistakes compute attention, so they share lines with many answers. Every release contains
-/// them.
+/// The oracle computes attention, so it shares lines with many answers. Every release contains it.
 bool is_oracle(const std::string& file);
 
 }  // namespace workbook::grading

@@ -345,6 +345,7 @@ RunRequest request_for(const Course& course, Workshop& workshop, unsigned slot, 
   request.time_limit = course.options.time_limit;
   request.build = [&workshop, slot](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(slot, jobs); };
   request.worker_prefix = workshop.worker_prefix(slot, backend);
+  request.books = &course.workspace;
   return request;
 }
 

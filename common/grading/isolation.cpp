@@ -26,6 +26,7 @@
 #include "common/judge/allowed.hpp"
 #include "common/judge/call_graph.hpp"
 #include "common/judge/object.hpp"
+#include "common/judge/wrong_solutions.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::grading {
@@ -526,10 +527,11 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
 judge::Built Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) {
   std::vector<WorkerJob> own, others;
   for (const WorkerJob& job : jobs) {
-    // The book's own solution, unless it contains additions of the submission.
+    // The book's own solution, unless it contains additions of the submission, and the book's wrong solutions.
     const bool books =
-        job.name.starts_with("solutions/") &&
-        !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with("..");
+        job.name.starts_with(judge::kWrong) ||
+        (job.name.starts_with("solutions/") &&
+         !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with(".."));
     (books ? own : others).push_back(job);
   }
   std::atomic<std::size_t> next{0};
@@ -545,7 +547,7 @@ judge::Built Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) 
   judge::Built built;
   for (auto& thread : threads) built.merge(thread.get());
   if (own.empty()) return built;
-  // The solution itself is built outside the isolation, once for all submissions.
+  // These are built outside the isolation, once for all submissions.
   const std::lock_guard lock(mutex_);
   for (WorkerJob& job : own) {
     for (auto* sources : {&job.sources, &job.books_sources})

@@ -63,12 +63,6 @@ const Output& of_same_name(const Answer& answer, const std::string& name) {
 
 }  // namespace
 
-bool is_same(const Answer& got, const Answer& books) {
-  return got.counters == books.counters && std::ranges::all_of(got.outputs, [&](const auto& output) {
-           return distance(output.second, of_same_name(books, output.first)).different == 0;
-         });
-}
-
 Agreement agreement(const Answer& got, const Answer& books, const Answer& wrong) {
   Agreement result;
   bool shown = false;
@@ -101,6 +95,22 @@ Agreement agreement(const Answer& got, const Answer& books, const Answer& wrong)
     result.wrong_reals = result.wrong;
   }
   return result;
+}
+
+void Evidence::add(const Agreement& call) {
+  wrong += call.wrong;
+  wrong_reals += call.wrong_reals;
+  largest = std::max(largest, call.largest);
+  rms = std::max(rms, call.rms);
+  of_counters = of_counters && (call.verdict != Agreement::agrees || call.of_counters);
+}
+
+void Evidence::add(const Evidence& other) {
+  wrong += other.wrong;
+  wrong_reals += other.wrong_reals;
+  largest = std::max(largest, other.largest);
+  rms = std::max(rms, other.rms);
+  of_counters = of_counters && other.of_counters;
 }
 
 }  // namespace workbook::judge

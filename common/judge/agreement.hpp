@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,16 @@ struct Agreement {
 /// rounding explains from answers that are only slightly wrong.
 Agreement agreement(const Answer& got, const Answer& books, const Answer& wrong);
 
-/// Whether all values and counters of `got` are exactly the book's.
-bool is_same(const Answer& got, const Answer& books);
+/// What the calls of one test say about a wrong solution that none of them contradicts.
+struct Evidence {
+  int version = 0;  ///< of the program of wrong solutions
+  std::size_t wrong = 0, wrong_reals = 0;
+  double largest = 0, rms = 0;
+  bool of_counters = true;  ///< all evidence is
+
+  void add(const Agreement& call);
+  void add(const Evidence& other);
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Evidence, version, wrong, wrong_reals, largest, rms, of_counters)
 
 }  // namespace workbook::judge

@@ -39,34 +39,10 @@ Cause clearest_cause(const std::vector<const Verdict*>& failures, const std::str
   return cause;
 }
 
-/// Whether the cause was found by comparing the output with that of a known mistake.
+/// Whether the cause is a known wrong solution that gives the same values.
 bool is_match(const Verdict& verdict) {
   return verdict.cause && !verdict.cause->measure.empty();
 }
-/// Whether numbers were compared with the outputs of known mistakes, with or without a match. An output of NaN alone
-/// has no numbers.
-bool was_matched(const Verdict& verdict) {
-  const auto is_number = [](const TensorFinding& found) {
-    return !found.right && (found.off > found.nan || !found.off);
-  };
-  const auto compared = [&](const Observation& observation) {
-    return observation.wrong() && !observation.reported && std::ranges::any_of(observation.tensors, is_number);
-  };
-  return is_match(verdict) || (!verdict.cause && std::ranges::any_of(verdict.observations, compared));
-}
-
-/// A match that most of the wrong answers contradict is a coincidence: its input makes several mistakes look the same.
-bool is_coincidence(const Verdict& verdict, const std::vector<const Verdict*>& failures) {
-  if (!is_match(verdict)) return false;
-  std::size_t agree = 0, all = 0;
-  for (const Verdict* other : failures) {
-    if (!was_matched(*other)) continue;
-    ++all;
-    agree += may_be(*other, verdict.cause->id);
-  }
-  return 2 * agree <= all && all > 1;
-}
-
 /// Whether numbers are wrong or the simulator has reported a mistake.
 bool is_wrong(const Verdict& verdict) {
   return verdict.result != Result::failed || std::ranges::any_of(verdict.observations, &Observation::wrong);
@@ -107,9 +83,7 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   std::vector<Cause> causes;
   std::vector<const Verdict*> left = failures;
   const bool wrong = std::ranges::any_of(failures, [](const Verdict* verdict) { return is_wrong(*verdict); });
-  std::erase_if(left, [&](const Verdict* verdict) {
-    return !verdict->cause || is_coincidence(*verdict, failures) || (wrong && verdict->cause->of_cost);
-  });
+  std::erase_if(left, [&](const Verdict* verdict) { return !verdict->cause || (wrong && verdict->cause->of_cost); });
   if (!std::ranges::all_of(left, [](const Verdict* verdict) { return may_follow(*verdict); }))
     std::erase_if(left, [](const Verdict* verdict) { return may_follow(*verdict); });
   while (!left.empty()) {

@@ -205,6 +205,7 @@ json context_json(const Workspace& workspace, const Plan& plan, const Built& bui
           {"worker_prefix", watching.command.empty() ? request.worker_prefix : watching.command},
           {"previous", compared ? previous->second.executable.string() : ""},
           {"previous_element", plan.previous_element},
+          {"failed", ""},
           {"subjects", subjects_json(workspace, plan, built, run)}};
 }
 
@@ -295,6 +296,7 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
     } else {
       run.tests.push_back(verdict_from_json(event.at("verdict")));
       run.calls[run.tests.back().test] = event.at("calls");
+      if (event.contains("evidence")) event.at("evidence").get_to(run.evidence[run.tests.back().test]);
       name_places(workspace, plan, run.tests.back().reports);
       running.clear();
     }
@@ -316,74 +318,95 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
 
 /// Whether values or counters were wrong, and neither a report nor a direct check says why.
 bool is_unexplained(const Verdict& verdict) {
-  const bool matched =
-      verdict.cause && !verdict.cause->measure.empty();  // the model of a known mistake gives the output
-  return verdict.result == Result::failed && verdict.finished && verdict.reports.empty() && (!verdict.cause || matched);
+  return verdict.result == Result::failed && verdict.finished && verdict.reports.empty() && !verdict.cause;
 }
 
-/// Whether one known mistake matches the outputs of all these tests. If not, the matches are coincidences.
-bool have_one_cause(const std::vector<const Verdict*>& verdicts) {
-  std::set<std::string> common;
-  for (const Verdict* verdict : verdicts) {
-    if (!verdict->cause) return false;
-    std::set<std::string> ids(verdict->cause->also.begin(), verdict->cause->also.end());
-    ids.insert(verdict->cause->id);
-    if (verdict != verdicts.front()) std::erase_if(ids, [&](const std::string& id) { return !common.contains(id); });
-    common = std::move(ids);
-  }
-  return !common.empty();
-}
+using FailedTests = std::map<std::string, std::vector<std::string>>;  ///< by exercise
 
-/// Runs the failed tests of an exercise again, beside its known wrong solutions, unless one cause explains all of them.
-/// Not in grading, where each submission would have the wrong solutions compiled again.
-void find_causes(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request,
-                 json context, ChapterRun& run) {
-  if (!workspace.book.has_solutions(*plan.chapter) || request.debug || request.build || !request.sanitizer.empty())
-    return;
-  std::map<std::string, std::vector<const Verdict*>> failed;
-  constexpr std::size_t most = 4;  // of an exercise: more tests show the same mistake again
-  for (const Verdict& verdict : run.tests)
-    if (is_unexplained(verdict) && failed[verdict.exercise].size() < most) failed[verdict.exercise].push_back(&verdict);
-  std::erase_if(failed, [](const auto& entry) { return have_one_cause(entry.second); });
-  if (failed.empty()) return;
-  std::map<std::string, WrongSolutions> wrong;
-  if (request.version != 0) {
-    for (const auto& [exercise, versions] : request.wrong_versions)
-      wrong[exercise] = {built.at(plan.whole).executable, versions};
-  } else {
-    workspace.progress("looking for the cause");
-    std::vector<std::string> exercises;
-    for (const auto& [exercise, verdicts] : failed) exercises.push_back(exercise);
-    wrong = build_wrong_solutions(workspace, *plan.chapter, request.backend, exercises);
-  }
+/// How long each test may run wrong solutions, and whether one that a test contradicts is run in the next.
+struct Search {
+  double seconds;
+  bool once;
+};
+
+/// Runs the failed tests again beside these wrong solutions of their exercises, and names those that agree.
+void compare_with(const std::map<std::string, WrongSolutions>& wrong, const Search& search, const FailedTests& failed,
+                  const Workspace& workspace, const Plan& plan, const RunRequest& request, json context,
+                  ChapterRun& run) {
   std::string spec;
-  for (const auto& [exercise, verdicts] : failed) {
-    const auto found = wrong.find(exercise);
-    if (found == wrong.end()) continue;
+  for (const auto& [exercise, solutions] : wrong) {
     json& subject = context.at("subjects").at(exercise);
-    subject["wrong_executable"] = found->second.executable.string();
-    for (const WrongSolutions::Version& each : found->second.versions)
-      subject["wrong"].push_back({{"version", each.number}, {"id", each.id}, {"sentence", each.sentence}});
-    for (const Verdict* verdict : verdicts) {
-      subject["calls"][verdict->test] = run.calls.at(verdict->test);
+    subject["wrong_executable"] = solutions.executable.string();
+    subject["wrong_seconds"] = search.seconds;
+    subject["wrong_once"] = search.once;
+    for (const WrongVersion& version : solutions.versions) subject["wrong"].push_back(version.number);
+    for (const std::string& test : failed.at(exercise)) {
+      subject["calls"][test] = run.calls.at(test);
       RunRequest one = request;
-      one.only = verdict->test;
+      one.only = test;
       spec += (spec.empty() ? "" : ",") + test_spec(*plan.chapter, one);
     }
   }
   if (spec.empty()) return;
   ChapterRun again;
   run_program(workspace, plan, request, spec, context, again);
-  // A known mistake has a sentence for the reader; a wrong solution that makes it may have only a title.
-  std::map<std::string, std::string> sentences;
-  for (const Verdict& verdict : run.tests)
-    if (verdict.cause && verdict.cause->also.empty()) sentences[verdict.cause->id] = verdict.cause->sentence;
-  for (Verdict& explained : again.tests) {
-    if (explained.cause && explained.cause->also.empty() && sentences.contains(explained.cause->id))
-      explained.cause->sentence = sentences.at(explained.cause->id);
-    const auto verdict = std::ranges::find(run.tests, explained.test, &Verdict::test);
-    if (verdict != run.tests.end() && is_unexplained(*verdict) && explained.cause) verdict->cause = explained.cause;
+  for (const auto& [exercise, solutions] : wrong) {
+    EvidenceByTest evidence;
+    for (const std::string& test : failed.at(exercise))
+      if (const auto found = again.evidence.find(test); found != again.evidence.end()) evidence.insert(*found);
+    const auto causes = causes_of(evidence, solutions.versions);
+    for (Verdict& verdict : run.tests)
+      if (const auto cause = causes.find(verdict.test); cause != causes.end()) verdict.cause = cause->second;
   }
+}
+
+/// Finds the causes of failures that neither a report nor a direct check explains: known wrong solutions that behave in
+/// the same way, else small edits of the book's answers.
+void find_causes(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request,
+                 const json& context, ChapterRun& run) {
+  const Workspace& books = request.books != nullptr ? *request.books : workspace;
+  const Chapter& chapter = *books.book.find(plan.chapter->number);  // with the exercises that grading omits
+  if (!books.book.has_solutions(chapter) || request.debug || request.until_failure || !request.sanitizer.empty())
+    return;
+  FailedTests failed;
+  constexpr std::size_t most = 4;  // of an exercise: more tests show the same mistake again
+  for (const Verdict& verdict : run.tests)
+    if (is_unexplained(verdict) && failed[verdict.exercise].size() < most)
+      failed[verdict.exercise].push_back(verdict.test);
+  if (failed.empty()) return;
+  const auto exercises = [&] {
+    std::vector<std::string> ids;
+    for (const auto& [exercise, tests] : failed) ids.push_back(exercise);
+    return ids;
+  };
+  std::map<std::string, WrongSolutions> wrong;
+  if (request.version != 0) {
+    for (const auto& [exercise, versions] : request.wrong_versions)
+      if (failed.contains(exercise)) wrong[exercise] = {built.at(plan.whole).executable, versions};
+  } else {
+    if (request.before_search) request.before_search(run);
+    workspace.progress("looking for the cause among known wrong solutions");
+    wrong = build_wrong_solutions(books, chapter, request.backend, exercises(), request.build);
+  }
+  compare_with(wrong, {.seconds = 8, .once = false}, failed, workspace, plan, request, context, run);
+  if (request.version != 0 || request.build) return;  // grading has no time for more
+  std::erase_if(failed, [&](const auto& entry) {
+    return std::ranges::any_of(run.tests, [&](const Verdict& verdict) {
+      return verdict.exercise == entry.first && verdict.result == Result::failed && !is_unexplained(verdict);
+    });
+  });
+  if (failed.empty()) return;
+  workspace.progress("looking for the cause among small edits of the solution");
+  wrong = build_small_edits(books, chapter, request.backend, exercises());
+  compare_with(wrong, {.seconds = 10, .once = true}, failed, workspace, plan, request, context, run);
+}
+
+/// The first exercise with a failed test; empty: none.
+std::string first_failed(const ChapterRun& run) {
+  for (const book::Exercise& exercise : run.chapter->exercises)
+    for (const Verdict& verdict : run.tests)
+      if (verdict.exercise == exercise.id && verdict.result > Result::blocked) return exercise.id;
+  return "";
 }
 
 }  // namespace
@@ -421,8 +444,21 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
     run.warnings = whole->second.log;
   run.own_warnings = own_warnings(workspace, plan, built, request.exercise);
   const Watching watching = watch_with(workspace, request);
-  const json context = context_json(workspace, plan, built, request, watching, run);
-  run_program(workspace, plan, request, test_spec(*plan.chapter, request), context, run);
+  json context = context_json(workspace, plan, built, request, watching, run);
+  // In grading and in the gates the whole chapter's tests run whatever else fails.
+  const bool all = request.only.empty() && request.groups.empty() && request.exercise.empty();
+  if (all && request.whole_waits) {
+    RunRequest part = request;
+    for (const book::Exercise& exercise : plan.chapter->exercises) part.groups.push_back(exercise.id);
+    run_program(workspace, plan, part, test_spec(*plan.chapter, part), context, run);
+    const bool finished = run.finished;
+    context["failed"] = first_failed(run);
+    part.groups = {kWhole};
+    run_program(workspace, plan, part, test_spec(*plan.chapter, part), context, run);
+    run.finished = run.finished && finished;
+  } else {
+    run_program(workspace, plan, request, test_spec(*plan.chapter, request), context, run);
+  }
   find_causes(workspace, plan, built, request, context, run);
   append_reports(run.tests);
   if (!watching.command.empty()) run.tests.push_back(findings(watching, request.sanitizer));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct ChapterRun {
   std::string own_warnings;               ///< those about the reader's exercises, from any build
   std::string unavailable;                ///< the reason if the backend's kernels cannot run here
   std::map<std::string, int> calls = {};  ///< how often each test called the code under test
+  std::map<std::string, std::vector<Evidence>> evidence = {};  ///< by test, in a run beside known wrong solutions
   bool finished = true;  ///< the test program has finished; otherwise a verdict of kWhole says how it ended
 
   int count(Result result) const;
@@ -38,14 +40,18 @@ struct RunRequest : PlanRequest {
   std::vector<std::string> groups;  ///< only the tests of these exercises (or kWhole); empty: all planned ones
   std::string only;  ///< one test by name; empty: all. With `debug` the test runs under a debugger on this terminal.
   bool until_failure = false;  ///< stops after the first test that fails
+  bool whole_waits = false;    ///< if an exercise fails, the whole chapter's tests are blocked by it
   double time_limit = 10;
   /// If the tree holds several versions: those that are known wrong solutions, by exercise. Otherwise they are built
   /// when a test fails.
-  std::map<std::string, std::vector<WrongSolutions::Version>> wrong_versions = {};
+  std::map<std::string, std::vector<WrongVersion>> wrong_versions = {};
+  /// Called with the verdicts so far before the causes of failures are looked for, which may take a compilation.
+  std::function<void(const ChapterRun&)> before_search = {};
   std::string sanitizer;  ///< on the GPU: the compute-sanitizer tool that runs the workers; empty: none
 
   // Set by grading only.
   Build build;                             ///< builds the workers, of the code under test and of the book
+  const Workspace* books = nullptr;        ///< the book's own, where known wrong solutions are built once for all
   std::vector<std::string> worker_prefix;  ///< command that starts a worker in isolation; empty: none
   std::filesystem::path program;           ///< test program; empty: the chapter's public one
   bool hidden = false;                     ///< the program holds an instructor's tests, whose verdicts are hidden

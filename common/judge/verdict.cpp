@@ -38,6 +38,12 @@ Result result_named(std::string_view name) {
   return *found;
 }
 
+std::string Cause::text() const {
+  if (measure.empty()) return sentence;
+  const bool ended = sentence.ends_with('.');
+  return (ended ? sentence.substr(0, sentence.size() - 1) : sentence) + " (" + measure + ")" + (ended ? "." : "");
+}
+
 namespace {
 
 json observations_json(const std::vector<Observation>& observations) {

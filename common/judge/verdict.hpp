@@ -46,14 +46,15 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SourcePlace, file, line)
 
 /// The diagnosed cause of a failure.
 struct Cause {
-  std::string id;        ///< "no-scale": the id of a known mistake
-  std::string sentence;  ///< "the scores are not multiplied by the scale 1/√d"
+  /// "5.1/3": a known wrong solution (book/mutants.hpp); "race", "tiles-skipped": what the simulator or a test names
+  std::string id;
+  std::string sentence;  ///< "your code does not scale the scores; it must multiply them by 1/√d"
   std::string measure;   ///< the evidence: "your output equals that mistake to 3e-7"; may be empty
   /// Ids of other mistakes that look the same in this test; the sentence names the first of them.
   std::vector<std::string> also = {};
   bool of_cost = false;  ///< a counter is wrong: accesses, barriers, instructions
-  /// The text for a reader: the sentence, then the evidence.
-  std::string text() const { return measure.empty() ? sentence : sentence + ": " + measure; }
+  /// The text for a reader: the sentence, then the evidence in parentheses.
+  std::string text() const;
 };
 // Records of earlier gradings lack fields that were added later.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Cause, id, sentence, measure, also, of_cost)

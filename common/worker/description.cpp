@@ -21,8 +21,6 @@ StageTiles tiles_from(const json& entry) {
       tiles.is_default = value;
     } else if (name == "shared_bytes") {
       tiles.shared_bytes = value;
-    } else if (name == "keys_per_step") {
-      tiles.keys_per_step = value;
     } else {
       tiles.sizes[name] = value;
     }
@@ -42,8 +40,6 @@ StageDescription stage_from(const json& entry) {
   for (const json& tiles : entry.at("tiles")) stage.tiles.push_back(tiles_from(tiles));
   stage.any_tiles = entry.at("any_tiles");
   stage.rows_per_warp = entry.at("rows_per_warp");
-  stage.slack = entry.at("slack");
-  stage.last_keys_first = entry.at("last_keys_first");
   stage.warps_split_keys = entry.at("warps_split_keys");
   stage.compute = entry.at("compute");
   stage.compute_only = entry.at("compute_only");

@@ -20,7 +20,6 @@ struct StageTiles {
   bool is_default = false;
   std::map<std::string, int> sizes;  ///< Br, Bc, warps; in a backward pass Bc, Br, warps
   std::int64_t shared_bytes = 0;
-  int keys_per_step = 0;  ///< keys of a tile that update m, l and O at once, if one lane owns a row; 0: no lane does
 };
 
 struct ExtraArray {
@@ -38,8 +37,6 @@ struct StageDescription {
   std::vector<StageTiles> tiles;              ///< none: the stage is untiled
   bool any_tiles = false;
   int rows_per_warp = 0;
-  float slack = 0;               ///< m changes only if a score exceeds it by more than this (natural units)
-  bool last_keys_first = false;  ///< the last K/V tile is processed first
   bool warps_split_keys = false;
   int compute = 0;            ///< the lowest compute capability that has its kernels' instructions; 80 means 8.0
   bool compute_only = false;  ///< only this one has them

@@ -45,7 +45,4 @@ std::size_t plain_split_bytes(int d, const Tiles& tiles);
 std::size_t prefetch_bytes(int d, const Tiles& tiles);
 std::size_t q_split_bytes(int d, const Tiles& tiles);
 
-/// Keys per step in kernel 3; in kernels 1 and 2 it is 32.
-int keys_per_step(int d, const Tiles& tiles);
-
 }  // namespace ch04

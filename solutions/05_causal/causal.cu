@@ -124,12 +124,7 @@ std::size_t shared_bytes(int d, const Tiles& tiles) {
   return workbook::cuda::with_sizes<built>(d, tiles,
                                            [](auto d, auto t) { return sizeof(Shared<d, t.Br, t.Bc, t.warps>); });
 }
-template <class E>
-int keys_per_step(int d, const Tiles& tiles) {
-  return workbook::cuda::with_sizes<built>(d, tiles, [](auto d, auto t) { return step<d, t.Bc>; });
-}
 template void causal(const ForwardCall<Element>&, const Tiles&);
 template std::size_t shared_bytes<Element>(int, const Tiles&);
-template int keys_per_step<Element>(int, const Tiles&);
 
 }  // namespace ch05

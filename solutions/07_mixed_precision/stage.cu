@@ -1,5 +1,4 @@
 // The bf16 kernels of chapters 5 and 6 as stages (given): their configurations and launches.
-#include <numbers>
 
 #include "05_causal/causal.hpp"
 #include "06_backward/backward.hpp"
@@ -16,8 +15,6 @@ const Stage forward_stage = ForwardStage<__nv_bfloat16>{
     .shared_bytes = ch05::shared_bytes<__nv_bfloat16>,
     .compute = 80,  // older GPUs have no bf16
     .rows_per_warp = 32,
-    .keys_per_step = ch05::keys_per_step<__nv_bfloat16>,
-    .slack = ch05::slack * std::numbers::ln2_v<float>,
     .launch = [](const ForwardCall<__nv_bfloat16>& call, const Tiles& tiles,
                  const ExtraMemory&) { ch05::causal(call, tiles); },
 };

@@ -19,9 +19,6 @@ ForwardStage<Element> stage_for() {
       .compute = 90,         // TMA,
       .compute_only = true,  // wgmma and setmaxnreg
       .rows_per_warp = 16,
-      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
-      .slack = step >= 5 ? slack * 0.6931471805599453f : 0,
-      .last_keys_first = true,
       .extra = {scratch<int>("tile_counter", [](const workbook::Shape&) { return std::size_t(1); })},
       .launch =
           [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {

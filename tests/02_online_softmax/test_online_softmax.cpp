@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "common/worker/sanitizers.hpp"
-#include "tests/02_online_softmax/mistakes.hpp"
 #include "tests/support/forward_properties.hpp"
 #include "tests/support/outcome.hpp"
 
@@ -56,36 +55,17 @@ Expectation state_of(const std::vector<float>& x, std::int64_t block, const std:
   std::copy(x.begin(), x.end(), scores.values.begin());
   Bounds bounds = state_bounds(scores, l);
   if (l == 0) bounds.element.values[1] = bounds.rms = 0;
-  return {state_tensor(m, l), bounds, state_layout(), ch02::state_mistakes(x, block),
+  return {state_tensor(m, l), bounds, state_layout(),
           fmt::format("{} scores, blocks of {}, {}", x.size(), block, kind)};
 }
 
-/// The ids of the mistakes that a row shows clearly.
-std::set<std::string> shown_in(const Expectation& row) {
-  std::set<std::string> ids;
-  for (const judge::Mistake& mistake : row.mistakes) {
-    const Tensor<double> output = mistake.output();
-    for (std::size_t i = 0; i < output.values.size(); ++i)
-      if (!(std::abs(output.values[i] - row.expected.values[i]) <= 2 * row.bounds.element.values[i]))
-        ids.insert(mistake.id);
-  }
-  return ids;
-}
-
-/// The code's state against it. `right`: a row that has been right in this test, so that what it would have shown is
-/// not what is wrong with this one.
-void expect_state(const std::vector<float>& x, std::int64_t block, const std::string& kind,
-                  const std::vector<float>& right = {}) {
+/// The code's state against it.
+void expect_state(const std::vector<float>& x, std::int64_t block, const std::string& kind) {
   worker::Call request("online_softmax");
   request.number("block", double(block)).input("x", x).output<float>("state", 2);
   const worker::Reply reply = call(request);
   current_observation().numbers["n"] = double(x.size());
-  Expectation expectation = state_of(x, block, kind);
-  if (!right.empty()) {
-    const std::set<std::string> shown = shown_in(state_of(right, block, kind));
-    std::erase_if(expectation.mistakes, [&](const judge::Mistake& mistake) { return shown.contains(mistake.id); });
-  }
-  expect_close(tensor(reply, "state", {1, 1, 1, 2}), expectation);
+  expect_close(tensor(reply, "state", {1, 1, 1, 2}), state_of(x, block, kind));
 }
 
 std::vector<float> normal_row(std::size_t n, std::uint64_t seed, float spread = 1, float shift = 0) {
@@ -137,7 +117,6 @@ struct Merged {
   Tensor<float> got;
   Tensor<double> expected;
   Bounds bounds;
-  std::vector<judge::Mistake> mistakes;
 };
 
 /// m exact; l and O within the roundings of two exps, two products and a sum, each of which is of a number of either
@@ -159,10 +138,7 @@ Merged judged_merge(const Part& a, const Part& b) {
     squares += bounds.element.values[i] * bounds.element.values[i];
   }
   bounds.rms = std::sqrt(squares / double(expected.values.size()));
-  std::vector<float> O = a.O;
-  O.insert(O.end(), b.O.begin(), b.O.end());
-  const std::vector<float> ms{a.m, b.m}, ls{a.l, b.l};
-  return {as_tensor(merged(a, b)), expected, bounds, ch02::merge_mistakes(ms, ls, O)};
+  return {as_tensor(merged(a, b)), expected, bounds};
 }
 
 template <class T>
@@ -174,22 +150,16 @@ Tensor<T> two_rows(const Tensor<T>& first, const Tensor<T>& second) {
 }
 
 /// The merge of a and b, and that of b and a: one alone does not tell a maximum that ignores a state from one that is
-/// the smaller. Both have the same mistakes, in the same order.
+/// the smaller.
 void expect_merge(const Part& a, const Part& b, const std::string& kind) {
   const Merged first = judged_merge(a, b), second = judged_merge(b, a);
-  std::vector<judge::Mistake> mistakes;
-  for (std::size_t i = 0; i < first.mistakes.size(); ++i)
-    mistakes.push_back(
-        {first.mistakes[i].id, first.mistakes[i].sentence,
-         [one = first.mistakes[i].output, other = second.mistakes[i].output] { return two_rows(one(), other()); }});
   judge::Layout layout;
   layout.tensor = "merged state (row 0: a and b, row 1: b and a; column 0 is m, 1 is l, from 2 on O)";
   layout.parts = {{"m", 0}, {"l", 1}, {"O", 2}};
   layout.axes[0] = layout.axes[1] = "";
   const Bounds bounds{two_rows(first.bounds.element, second.bounds.element), first.bounds.rms,
                       "float32 rounding of two exps, two products and a sum"};
-  expect_close(two_rows(first.got, second.got),
-               {two_rows(first.expected, second.expected), bounds, layout, mistakes, kind});
+  expect_close(two_rows(first.got, second.got), {two_rows(first.expected, second.expected), bounds, layout, kind});
 }
 
 void expect_tiled(const Problem& problem, const std::string& kind, std::int64_t Br, std::int64_t Bc) {
@@ -225,11 +195,11 @@ TEST_CASE("masked blocks change nothing", "[2.1]") {
   std::vector<float> x = open;
   for (const std::int64_t block : {16, 5}) expect_state(open, block, "no score masked");
   std::fill(x.begin(), x.begin() + 16, minus_infinity);  // a masked block at the beginning
-  expect_state(x, 16, "the first block masked", open);
+  expect_state(x, 16, "the first block masked");
   std::fill(x.begin() + 32, x.begin() + 48, minus_infinity);  // and one at the end
-  expect_state(x, 16, "the first and the last block masked", open);
-  expect_state(x, 5, "the first and the last 16 scores masked", open);
-  expect_state(std::vector<float>(40, minus_infinity), 16, "every score masked", open);
+  expect_state(x, 16, "the first and the last block masked");
+  expect_state(x, 5, "the first and the last 16 scores masked");
+  expect_state(std::vector<float>(40, minus_infinity), 16, "every score masked");
 }
 
 TEST_CASE("merging equals one pass through both parts", "[2.2]") {
@@ -348,8 +318,7 @@ TEST_CASE("tiled attention agrees with chapter 1", "[whole]") {
     judge::Layout layout;
     layout.tensor = "O (expected: chapter 1's)";
     layout.Br = layout.Bc = 32;
-    expect_close(tiled.O, {widened(naive.O), bounds, layout, output_mistakes(problem, {32, 32}),
-                           describe(problem, "rising maximum")});
+    expect_close(tiled.O, {widened(naive.O), bounds, layout, describe(problem, "rising maximum")});
   }
   expect_every_kind_in_this_part();
 }

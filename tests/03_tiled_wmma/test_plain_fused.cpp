@@ -10,10 +10,8 @@ using namespace workbook::test;
 
 namespace {
 
-constexpr judge::Tiling tiling{.Br = 64, .Bc = 32};
-
 AttentionResult expect_plain(const Input& given, const Numbers& numbers = {}) {
-  return expect_forward("plain", given, tiling, numbers);
+  return expect_forward("plain", given, numbers);
 }
 
 /// Scores of about `spike` for the key, of about `base` for all others, in every row.

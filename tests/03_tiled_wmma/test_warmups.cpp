@@ -5,7 +5,6 @@
 
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
-#include "tests/03_tiled_wmma/mistakes.hpp"
 #include "tests/support/forward_stage.hpp"
 #include "tests/support/product.hpp"
 
@@ -65,7 +64,6 @@ void expect_transpose(std::int64_t rows, std::int64_t columns) {
                {expected,
                 {Tensor<double>({1, 1, columns, rows}), 0, "a transpose is exact"},
                 layout,
-                ch03::transpose_mistakes(matrix, side),
                 fmt::format("from ({}, {}) to ({}, {}), element i is i", rows, columns, columns, rows)});
 }
 
@@ -80,7 +78,7 @@ Tensor<float> identity() {
 }
 
 void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::string& what) {
-  Product{"multiply_transposed", true, A, B}.expect_right(what, ch03::product_mistakes(A, B, 16));
+  Product{"multiply_transposed", true, A, B}.expect_right(what);
 }
 
 constexpr std::int64_t tile = 64;  // of multiply_tiles
@@ -92,8 +90,7 @@ Product tiled_product(std::int64_t depth, std::uint64_t seed) {
   return tiled_product(half_matrix(seed, tile, depth), half_matrix(seed + 1, tile, depth));
 }
 void expect_tiled_product(const Product& given, const std::string& what) {
-  given.expect_right(fmt::format("depth={}, {}", given.A.sizes[3], what),
-                     ch03::product_mistakes(given.A, given.B, tile));
+  given.expect_right(fmt::format("depth={}, {}", given.A.sizes[3], what));
 }
 void expect_tiled_product(std::int64_t depth, std::uint64_t seed) {
   expect_tiled_product(tiled_product(depth, seed), fmt::format("normal A and B, seeds {} and {}", seed, seed + 1));

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -167,7 +168,7 @@ TEST_CASE("scores near the largest float", "[4.3]") {
         const AttentionResult result = attention(far, {});
         for (const float lse : result.lse.values) {
           // In units of log2 the LSE of scores without their scale is score / scale.
-          const bool unscaled = std::abs(lse * std::abs(scale) / score - judge::ln_2) < 1e-3;
+          const bool unscaled = std::abs(lse * std::abs(scale) / score - std::numbers::ln2) < 1e-3;
           const bool another_score = lse > score && lse < -1e6 && !unscaled;
           expect(
               std::abs(lse / score - 1) < 1e-5,

@@ -11,7 +11,7 @@ using namespace workbook::test;
 namespace {
 
 AttentionResult expect_the_lab(const Input& given, const Numbers& numbers = {}, Finds finds = Finds::end_the_call) {
-  return expect_forward("lab", given, {.Bc = 16}, numbers, finds);
+  return expect_forward("lab", given, numbers, finds);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
@@ -289,7 +290,7 @@ Input one_above(float low, std::int64_t Nk) {
 TEST_CASE("P keeps its precision down to 2^-14", "[12.5]") {
   // P of most keys is 2^-11: without the offset it would be 0, and so would O. The scores are chosen so that P is a
   // power of two, because equal terms have equal rounding errors.
-  const Input given = one_above(-11 * float(judge::ln_2), 300);
+  const Input given = one_above(-11 * float(std::numbers::ln2), 300);
   const AttentionResult result = attention(given.problem, two.numbers());
   const Problem problem = in_element(given.problem);
   const Forward oracle = forward_oracle(problem);

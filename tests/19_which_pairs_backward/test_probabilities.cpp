@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -152,7 +153,7 @@ const OtherP other_P[] = {
     {"P-lse-exchanged", "a lane's two queries take each other's LSE",
      [](const Formed& p) { return p.with(p.score() - p.lse(p.column ^ 1)); }},
     {"base-e", "P is e to the score: scores and the LSE are in units of log2, so that it is 2 to it",
-     [](const Formed& p) { return p.with((p.score() - p.lse(p.column)) * double(judge::log2_e)); }},
+     [](const Formed& p) { return p.with((p.score() - p.lse(p.column)) * double(std::numbers::log2e)); }},
     {"P-of-the-product", "P is formed of the product itself: score_mod makes the score of it",
      [](const Formed& p) { return p.with(p.product() - p.lse(p.column)); }},
     {"P-without-distance", "P is recomputed with a distance of 0 for every pair",

@@ -61,8 +61,8 @@ TEST_CASE("a result holds until its region or the tests change") {
   folder.edit(sums_file, "return a + b;", "return b + a;");
   CHECK(folder.state("1.1") == Progress::passing);
 
-  folder.write("tests/01_sums/mutants.toml", "");  // what no test's result depends on
-  folder.write("tests/01_sums/mistakes.cpp", "");
+  folder.write("tests/01_sums/wrong.diff", "");  // what no test's result depends on
+  folder.write("tests/01_sums/killed_by.tsv", "");
   CHECK(folder.state("1.1") == Progress::passing);
 
   folder.write("tests/01_sums/test_sums.cpp", "other tests\n");

@@ -3,8 +3,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
-#include <tuple>
 
+#include "common/book/files.hpp"
 #include "common/worker/command.hpp"
 #include "tests/cli/schema.hpp"
 #include "tests/cli/workbook_copy.hpp"
@@ -19,15 +19,19 @@ namespace {
 const std::string solution = "solutions/01_naive_attention/naive_attention.cpp";
 const std::string manifest = "chapters/01_naive_attention/chapter.toml";
 const std::string lesson = "chapters/01_naive_attention/README.md";
-const std::string mutants = "tests/01_naive_attention/mutants.toml";
+const std::string wrong = "tests/01_naive_attention/wrong.diff";
 
-/// One mutant of chapter 1 and none of chapter 2.
-void only_mutant(const WorkbookCopy& book, const std::string& find, const std::string& replace) {
-  book.write(mutants, fmt::format("# One.\n\n[[mutant]]\nid = \"1.1-one\"\ntitle = \"one\"\n"
-                                  "find = \"{}\"\nreplace = \"{}\"\ntest = \"scores are scaled once\"\n"
-                                  "diagnosis = \"no-scale\"\n",
-                                  find, replace));
-  book.write("tests/02_online_softmax/mutants.toml", "");
+/// One wrong solution of chapter 1, with these scores in place of the solution's, and none of chapter 2. `test`: the
+/// one that is recorded to fail.
+void only_wrong(const WorkbookCopy& book, const std::string& scores, const std::string& now,
+                const std::string& test = "scores are scaled once") {
+  const auto line = [](const std::string& text) {
+    return fmt::format("      S(i, j) = j < visible ? {} : minus_infinity;\n", text);
+  };
+  book.write(wrong, "# One.\n\n@@ 1.1 @@\n\nYour code is wrong.\n-" + line(scores) + "+" + line(now));
+  book.write("tests/01_naive_attention/killed_by.tsv", "1.1/1\tfailed\t" + test + "\titself\n");
+  book.write("tests/02_online_softmax/wrong.diff", "");
+  book.write("tests/02_online_softmax/killed_by.tsv", "");
 }
 
 /// Checks that the gate fails with `message` at `file` and `line`.
@@ -120,19 +124,37 @@ TEST_CASE("the gate fails for an exercise whose test does not exist, and for a t
   expect_failure(book, "solutions", manifest, line, "the test \"scores are scaled once\" of 1.1 is not named there");
 }
 
-TEST_CASE("the gate fails for a mutant that survives, no longer matches, or is diagnosed as another") {
+TEST_CASE("the gate fails for a wrong solution that passes, no longer matches, or fails another test") {
   const WorkbookCopy book;
-  for (const auto& [from, to, said] : {std::tuple{"scale * dot", "dot * scale", "survives"},
-                                       {"scale * product", "product", "occurs 0 times"},
-                                       {"scale * dot", "scale * scale * dot", "declared is \"no-scale\""}}) {
-    only_mutant(book, from, to);
-    expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), said);
-  }
+  const auto expect = [&](const std::string& said) {
+    expect_failure(book, "mutants", wrong, book.line_of(wrong, "-   "), said);
+  };
+  only_wrong(book, "scale * dot", "dot * scale");
+  expect("passes all tests of its exercise");
+  only_wrong(book, "scale * product", "product");
+  expect("occur 0 times");
+  only_wrong(book, "scale * dot", "dot", "all columns of Q and K count");
+  expect("recorded in killed_by.tsv: failed \"all columns of Q and K count\"");
+}
+
+TEST_CASE("a new wrong solution needs no more than a sentence and its lines: the gate finds the test that it fails") {
+  const WorkbookCopy book;
+  only_wrong(book, "scale * dot", "dot");
+  book.write("tests/01_naive_attention/killed_by.tsv", "");
+  const Ran ran = book.run({"check", "--gate", "mutants", "--chapter", "1"});
+  INFO(ran.out);
+  CHECK(ran.exit_code == 1);
+  const std::string copy = "if these results are right: cp ";
+  const std::size_t at = ran.out.find(copy);
+  REQUIRE(at != std::string::npos);
+  const std::string written = ran.out.substr(at + copy.size(), ran.out.find(' ', at + copy.size()) - at - copy.size());
+  book.write("tests/01_naive_attention/killed_by.tsv", book::read_file(written));
+  CHECK(book.run({"check", "--gate", "mutants", "--chapter", "1"}).exit_code == 0);
 }
 
 TEST_CASE("a result that is as it must be is kept; --fresh, a change and a damaged entry have it run again") {
   const WorkbookCopy book;
-  only_mutant(book, "scale * dot", "dot");
+  only_wrong(book, "scale * dot", "dot");
   const std::string cache = scratch("cache").string();
   const auto kept = [&](const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments{"check", "--json", "--gate", "mutants", "--chapter", "1"};
@@ -153,7 +175,7 @@ TEST_CASE("a result that is as it must be is kept; --fresh, a change and a damag
   CHECK(kept() == 0);
   book.write(header, text);
   CHECK(kept() == 1);
-  only_mutant(book, "scale * dot", "1 * dot");
+  only_wrong(book, "scale * dot", "1 * dot");
   CHECK(kept() == 0);
 
   for (const auto& entry : std::filesystem::recursive_directory_iterator(cache)) {
@@ -163,14 +185,14 @@ TEST_CASE("a result that is as it must be is kept; --fresh, a change and a damag
   CHECK(kept() == 1);
 
   // A failing result is not cached, and is run each time.
-  only_mutant(book, "scale * dot", "dot * scale");
+  only_wrong(book, "scale * dot", "dot * scale");
   for (int time = 0; time < 2; ++time)
-    expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "survives");
+    expect_failure(book, "mutants", wrong, book.line_of(wrong, "-   "), "passes all tests");
 }
 
 TEST_CASE("with a chapter given, only its solutions, stubs and mutants are looked at") {
   const WorkbookCopy book;
-  only_mutant(book, "scale * product", "product");  // of chapter 1, and it matches nothing
+  only_wrong(book, "scale * product", "product");  // of chapter 1, and it matches nothing
   book.edit("chapters/01_naive_attention/naive_attention.cpp", "namespace ch01 {", "// Mine.\nnamespace ch01 {");
   const std::vector<std::string> gates{"--gate", "stubs", "--gate", "mutants"};
   const auto check = [&](const std::string& chapter) {
@@ -180,7 +202,7 @@ TEST_CASE("with a chapter given, only its solutions, stubs and mutants are looke
   };
   const Ran first = check("1");
   CHECK(first.exit_code == 1);
-  CHECK(contains(first.out, "occurs 0 times"));
+  CHECK(contains(first.out, "occur 0 times"));
   CHECK(contains(first.out, "differs from the stub"));
   const Ran second = check("2");
   INFO(second.out);

@@ -31,12 +31,16 @@ TEST_CASE("test --json follows notes/json.md: the same form for one run and for 
 
 TEST_CASE("check --json follows notes/json.md") {
   const WorkbookCopy book;
-  const std::string file = "tests/01_naive_attention/mutants.toml";
-  const std::string text = book.read(file);
+  // The first two wrong solutions of chapter 1, and none of chapter 2.
+  const std::string wrong = "tests/01_naive_attention/wrong.diff", killed = "tests/01_naive_attention/killed_by.tsv";
+  std::string text = book.read(wrong);
   std::size_t third = 0;
-  for (int i = 0; i < 3; ++i) third = text.find("[[mutant]]", third + 1);
-  book.write(file, text.substr(0, third));
-  book.write("tests/02_online_softmax/mutants.toml", "");
+  for (int i = 0; i < 3; ++i) third = text.find("\nYour code ", third + 1);
+  book.write(wrong, text.substr(0, third));
+  text = book.read(killed);
+  book.write(killed, text.substr(0, text.find("1.1/3")));
+  book.write("tests/02_online_softmax/wrong.diff", "");
+  book.write("tests/02_online_softmax/killed_by.tsv", "");
   const Ran ran = book.run({"check", "--json", "--gate", "mutants", "--gate", "stubs"});
   INFO(ran.out);
   CHECK(ran.exit_code == 0);

@@ -1,5 +1,5 @@
 // grading_class FOLDER [beside]: writes a class's submissions, its assignment.toml and expected.csv, the
-// table that grading them must give. Without a word: solutions, wrong solutions (the mutants of tests/NN_name),
+// table that grading them must give. Without a word: solutions, wrong solutions (tests/NN_name/wrong.diff),
 // untouched files and hostile ones, 60 in all, three of them of chapter 4 (2.1, 2.3, 4.2 and 4.4 are open). beside: 60
 // solutions of chapter 2 and in turn with them every hostile sample, for class_time.sh. Then, in FOLDER:
 //
@@ -64,12 +64,12 @@ class Class {
     submit("hostile_" + sample.name, sample.files, earned);
   }
   void submit_solved() { submit("solved", {{test::kAnswerFile, test::solved(book)}}, {"2.1", "2.3", "chapter 2"}); }
-  /// A wrong solution: a mutant of the chapter.
+  /// A known wrong solution of the chapter.
   void submit_wrong(const std::string& name, const char* chapter, const std::string& id, const char* file,
                     const std::set<std::string>& earned) {
     const std::vector<book::Mutant> mutants = book::load_mutants(book, book.chapter(chapter));
     const auto found = std::ranges::find(mutants, id, &book::Mutant::id);
-    if (found == mutants.end()) throw std::runtime_error("there is no mutant " + id);
+    if (found == mutants.end()) throw std::runtime_error("there is no wrong solution " + id);
     const auto files = book::apply(book, book.chapter(chapter), *found);
     submit(name, {{file, files.at(fs::path(file).filename().string())}}, earned);
   }
@@ -101,8 +101,8 @@ void write_mixed_class(Class& students) {
   for (const char* begin : {"// BEGIN 4.2\n", "// BEGIN 4.4\n"})
     kernel.insert(kernel.find(begin) + std::string(begin).size(), "  // As I have understood it.\n");
   students.submit("kernel_solved", {{kKernelFile, kernel}}, {"4.2", "4.4", "chapter 4"});
-  students.submit_wrong("kernel_mutant", "4", "4.2-first-fragment-only", kKernelFile, {"4.4"});
-  students.submit_wrong("kernel_mutant", "4", "4.4-O-not-rescaled", kKernelFile, {"4.2"});
+  students.submit_wrong("kernel_mutant", "4", "4.2/2", kKernelFile, {"4.4"});
+  students.submit_wrong("kernel_mutant", "4", "4.4/4", kKernelFile, {"4.2"});
 
   // Chapter 2: every second wrong solution of the open exercises. It loses its exercise and the chapter; or the chapter
   // alone, where what it does wrong is counted by a test of the whole chapter.
@@ -111,15 +111,15 @@ void write_mixed_class(Class& students) {
   for (const book::Mutant& mutant : book::load_mutants(book, book.chapter("2"))) {
     if (!students.assignment.is_open(mutant.exercise) || wrong_ones++ % 2 != 0) continue;
     std::set<std::string> earned{"2.1", "2.3"};
-    if (std::ranges::count(whole_tests, mutant.test) == 0) earned.erase(mutant.exercise);
-    students.submit_wrong("mutant_" + mutant.id, "2", mutant.id, test::kAnswerFile, earned);
+    if (std::ranges::count(whole_tests, mutant.killed.test) == 0) earned.erase(mutant.exercise);
+    students.submit_wrong(fmt::format("mutant_{}", wrong_ones), "2", mutant.id, test::kAnswerFile, earned);
   }
   for (const test::Sample& sample : students.samples("60_solved"))
     if (sample.files.size() == 1 && sample.files.contains(test::kAnswerFile) && hostile++ % 5 == 0)
       students.submit(sample);
   // What the summary must name first.
   for (int i = 0; i < 8; ++i)
-    students.submit_wrong("commonest_mistake", "2", "2.1-l-not-rescaled", test::kAnswerFile, {"2.3"});
+    students.submit_wrong("commonest_mistake", "2", "2.1/1", test::kAnswerFile, {"2.3"});
   for (int i = 0; i < 4; ++i) students.submit("untouched", {{test::kAnswerFile, test::untouched(book)}}, {});
   while (students.count() < kSubmissions) students.submit_solved();
 }

@@ -57,7 +57,7 @@ TEST_CASE("the solution gets every point, an untouched file none, a mistake cost
   CHECK(copy.item("mia", "chapter 2").at("points") == 0);
   const std::string page = copy.feedback("mia");
   CHECK(contains(page, "expected  "));  // the located mismatch
-  CHECK(contains(page, "Likely cause: l is not rescaled"));
+  CHECK(contains(page, "Likely cause: Your code does not rescale l"));
   CHECK(contains(page, "`chapters/02_online_softmax/online_softmax.cpp`, line "));
   CHECK(contains(page, "Verified on the CPU"));
 
@@ -68,7 +68,7 @@ TEST_CASE("the solution gets every point, an untouched file none, a mistake cost
                     "otto,0,10,0,0,0,,{}\n",
                     path("anna"), path("mia"), path("otto")));
   const std::string summary = book::read_file(copy.graded() / "class.md");
-  CHECK(contains(summary, "| 1 | 2.1 | l is not rescaled"));
+  CHECK(contains(summary, "| 1 | 2.1 | Your code does not rescale l"));
   CHECK(contains(summary, "1 failed, 1 todo"));
 }
 

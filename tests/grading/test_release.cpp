@@ -51,7 +51,7 @@ TEST_CASE("open exercises are stubs, all others are given") {
         grading::released_text(solution, Assignment{}));
 }
 
-TEST_CASE("solutions, mutants, later chapters and instructors' notes stay here") {
+TEST_CASE("solutions, wrong solutions, later chapters and instructors' notes stay here") {
   const Made made;
   made.copy.write("notes/instructors.md", "for instructors\n");
   made.copy.write("tests/02_online_softmax/.answer.cpp.swp", "an editor's\n");
@@ -60,7 +60,8 @@ TEST_CASE("solutions, mutants, later chapters and instructors' notes stay here")
   for (const auto& [path, file] : grading::release_files(made.book, first)) {
     INFO(path);
     CHECK(!path.starts_with("solutions"));
-    CHECK(!contains(path, "mutants"));
+    CHECK(!contains(path, "wrong.diff"));
+    CHECK(!contains(path, "killed_by"));
     CHECK(!contains(path, "02_online_softmax"));
     CHECK(!contains(path, "instructors"));
     CHECK(!path.ends_with("~"));

@@ -5,10 +5,10 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "common/attention/element.hpp"
-#include "common/judge/attention_model.hpp"
 
 using namespace workbook;
 using namespace workbook::judge;
@@ -16,6 +16,8 @@ using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::WithinRel;
 
 namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// A comparison that starts out right everywhere.
 struct Fixture {

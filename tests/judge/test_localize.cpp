@@ -193,16 +193,6 @@ TEST_CASE("the cause that explains most failures comes first, and each is said o
   CHECK(conclusion.causes[1].id == "race");
 }
 
-TEST_CASE("a match that most wrong answers contradict is no cause") {
-  const std::vector<Observation> tried{observation({{"d", 128}}, {wrong("O"), wrong("lse")})};
-  const Verdict match = failed(tried, Cause{"sum-overwritten", "only the last column counts", "exactly", {}});
-  CHECK(of({match}).causes.size() == 1);
-  CHECK(of({match, match, failed(tried)}).causes.size() == 1);
-  CHECK(of({match, failed(tried)}).causes.empty());
-  // Causes that a test checks directly, and other kinds of failures, are not counted as evidence.
-  CHECK(of({match, failed({}), failed(tried, Cause{"traffic", "loaded twice", "", {}})}).causes.size() == 2);
-}
-
 TEST_CASE("numbers that come of what the simulator has seen are those of no mistake") {
   Verdict seen = failed({}, Cause{"race", "a race", "", {}});
   seen.reports = {race()};

@@ -89,8 +89,6 @@ const Stage stage = ForwardStage<half>{
     .tiles = built,
     .shared_bytes = split_again_bytes,
     .rows_per_warp = 32,
-    .keys_per_step = keys_per_step,
-    .slack = slack * ln_2,
     .serves = {.masks = {workbook::Mask::none}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { split_again(call, tiles); },
 };

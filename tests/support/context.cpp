@@ -25,14 +25,16 @@ Context read_context() {
   context.worker_prefix = json.at("worker_prefix");
   context.previous = json.at("previous");
   context.previous_element = json.at("previous_element");
+  context.failed = json.at("failed");
   for (const auto& [name, subject] : json.at("subjects").items()) {
     Subject& read = context.subjects[name];
     read = {subject.at("executable"), subject.at("not_compiled"), subject.at("open"), subject.at("on_host")};
     if (!subject.contains("wrong_executable")) continue;
     read.wrong_executable = subject.at("wrong_executable");
     subject.at("calls").get_to(read.calls);
-    for (const auto& wrong : subject.at("wrong"))
-      read.wrong.push_back({wrong.at("version"), wrong.at("id"), wrong.at("sentence")});
+    subject.at("wrong").get_to(read.wrong);
+    subject.at("wrong_seconds").get_to(read.wrong_seconds);
+    subject.at("wrong_once").get_to(read.wrong_once);
   }
   return context;
 }

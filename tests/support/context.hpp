@@ -5,9 +5,9 @@
 //   "float16", "debugger": "",
 //    "time_limit": 10.0, "version": 0, "worker_prefix": [],
 //    "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true,
-//                  "wrong_executable": PATH, "wrong": [{"version": 3, "id": ID, "sentence": TEXT}],
+//                  "wrong_executable": PATH, "wrong": [1, 2], "wrong_seconds": 8, "wrong_once": false,
 //                  "calls": {TEST: 3}}},
-//    "previous": PATH of the previous chapter's worker, or "", "previous_element": "float32"}
+//    "previous": PATH of the previous chapter's worker, or "", "previous_element": "float32", "failed": ""}
 #pragma once
 
 #include <map>
@@ -19,12 +19,6 @@
 
 namespace workbook::test {
 
-/// A known wrong solution of an exercise, as a version in a program.
-struct WrongSolution {
-  int version = 0;
-  std::string id, sentence;
-};
-
 /// The code that one group of tests runs on: the whole chapter, or the graft of one exercise.
 struct Subject {
   std::string executable;    ///< empty if there is none to run
@@ -34,7 +28,9 @@ struct Subject {
   /// The program that holds the exercise's known wrong solutions, with the book's as version 0. Empty while tests only
   /// judge; they are run again with it to find the cause of a failure.
   std::string wrong_executable = {};
-  std::vector<WrongSolution> wrong = {};
+  std::vector<int> wrong = {};
+  double wrong_seconds = 0;               ///< how long one test may run them
+  bool wrong_once = false;                ///< a wrong solution that one test contradicts is not run in the next
   std::map<std::string, int> calls = {};  ///< of each test that is to be explained: how many it made until it failed
 };
 
@@ -51,6 +47,7 @@ struct Context {
   std::map<std::string, Subject> subjects;  ///< by exercise id, and "whole"
   std::string previous;
   Element previous_element = float32;
+  std::string failed;  ///< the first exercise that has failed: tests of the whole chapter do not run; empty: none
 };
 
 /// Reads the file that WORKBOOK_CONTEXT names, once. std::runtime_error if there is none: these tests are run by

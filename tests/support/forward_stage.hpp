@@ -89,8 +89,6 @@ AttentionResult expect_right(const Input& given, const Tiles& wish = {}, std::op
 void expect_lse(const Input& given, const Tiles& wish = {});
 /// O alone against that of the previous chapter's stage, which is within its own bounds of the oracle, as this is.
 void expect_as_before(const Input& given);
-/// How the stage goes through a call with these tiles, for the diagnosis.
-judge::Tiling tiling_of(std::int64_t d, const Tiles& tiles);
 
 /// What comes back with the tiles nearest to `wish`, for tests that count.
 AttentionResult attention(const Input& given, const Tiles& wish);

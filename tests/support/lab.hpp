@@ -10,9 +10,9 @@ namespace workbook::test {
 /// trace.
 enum class Finds { end_the_call, are_left };
 
-/// Fails unless O and the LSE of this operation are right, for d = 64. `tiling`: the kernel's, for what messages say.
-AttentionResult expect_forward(const std::string& operation, const Input& given, const judge::Tiling& tiling,
-                               const Numbers& numbers = {}, Finds finds = Finds::end_the_call);
+/// Fails unless O and the LSE of this operation are right, for d = 64.
+AttentionResult expect_forward(const std::string& operation, const Input& given, const Numbers& numbers = {},
+                               Finds finds = Finds::end_the_call);
 
 /// Fails unless the lab's O and LSE are right, for d = 64. `numbers`: lane_seed.
 AttentionResult expect_lab(const Input& given, const std::map<std::string, double>& numbers = {},

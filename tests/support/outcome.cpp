@@ -36,7 +36,7 @@ struct Running {
   std::chrono::steady_clock::time_point start;
 };
 Running running;
-std::optional<Cause> (*find_cause)() = nullptr;
+std::optional<std::vector<judge::Evidence>> (*evidence_of)() = nullptr;
 
 /// What a verdict keeps of them.
 std::vector<judge::Observation> judged(const std::vector<judge::Observation>& observations) {
@@ -103,11 +103,6 @@ class Listener : public Catch::EventListenerBase {
       outcome.message = "the test asserted nothing: a defect of the book";
     }
     if (outcome.result == Result::passed && outcome.message.empty()) outcome.message = running.printed;
-    const bool unexplained = outcome.result == Result::failed && outcome.reports.empty() &&
-                             (!outcome.cause || !outcome.cause->measure.empty());
-    if (unexplained && find_cause != nullptr) {
-      if (const std::optional<Cause> found = find_cause()) outcome.cause = found;
-    }
     judge::Verdict verdict;
     verdict.test = running.test;
     verdict.exercise = running.exercise;
@@ -121,7 +116,10 @@ class Listener : public Catch::EventListenerBase {
     verdict.observations = judged(running.observations);
     verdict.kinds = running.kinds;
     verdict.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
-    write_line({{"event", "end"}, {"verdict", judge::to_json(verdict)}, {"calls", running.calls}});
+    json event{{"event", "end"}, {"verdict", judge::to_json(verdict)}, {"calls", running.calls}};
+    if (evidence_of != nullptr)
+      if (const auto evidence = evidence_of()) event["evidence"] = *evidence;
+    write_line(event);
   }
 
   void testRunEnded(const Catch::TestRunStats&) override { write_line({{"event", "done"}}); }
@@ -141,8 +139,8 @@ judge::Observation& current_observation() {
   if (running.observations.empty()) running.observations.emplace_back();
   return running.observations.back();
 }
-void explain_failures_with(std::optional<Cause> (*function)()) {
-  find_cause = function;
+void show_evidence_of(std::optional<std::vector<judge::Evidence>> (*function)()) {
+  evidence_of = function;
 }
 void note_printed(const std::string& text) {
   if (!text.empty()) running.printed = text.substr(text.find_first_not_of("\n "));

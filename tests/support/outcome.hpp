@@ -2,7 +2,9 @@
 // code and no text is parsed; a run without its closing line has crashed.
 //
 //   {"event": "start", "test": NAME}
-//   {"event": "end", "verdict": {…}, "calls": 3}    as common/judge/verdict.hpp has it; calls of the code under test
+//   {"event": "end", "verdict": {…}, "calls": 3}    as common/judge/verdict.hpp has it; calls of the code under test.
+//                                                   "evidence": […] in a run beside known wrong solutions
+//                                                   (agreement.hpp)
 //   {"event": "done"}
 #pragma once
 
@@ -11,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/judge/agreement.hpp"
 #include "common/judge/verdict.hpp"
 
 namespace workbook::test {
@@ -37,9 +40,8 @@ judge::Observation& current_observation();
 /// The running test gives the code under test an input of this kind.
 void note_kind(const std::string& kind);
 
-/// Sets what finds the cause of a failed test without reports and without a cause that was checked directly. What it
-/// finds replaces the match of a model.
-void explain_failures_with(std::optional<Cause> (*find_cause)());
+/// Sets the function that gives a test's evidence about known wrong solutions (wrong_solutions.hpp).
+void show_evidence_of(std::optional<std::vector<judge::Evidence>> (*function)());
 
 /// Ends the running test with this outcome.
 [[noreturn]] void end_test(Outcome outcome);

@@ -21,7 +21,7 @@ struct Product {
   worker::Reply reply() const;
   Tensor<float> C() const;
   /// C against the sum in float64.
-  void expect_right(const std::string& what, const std::vector<judge::Mistake>& mistakes = {}) const;
+  void expect_right(const std::string& what) const;
 };
 
 }  // namespace workbook::test

@@ -297,14 +297,6 @@ std::int64_t tile(const std::map<std::string, double>& numbers, const char* name
 
 }  // namespace
 
-std::vector<std::string> diagnoses_of_any_call() {
-  std::vector<std::string> ids{judge::kUnknown, "not-written",   "timed-out",     "crashed",
-                               "wrote-outside", "changed-input", "out-of-memory", "read-outside",
-                               "threw",         "refused",       "not-compiled"};
-  for (const ReportKind& kind : report_kinds) ids.emplace_back(kind.id);
-  return ids;
-}
-
 Reply call(const Call& call) {
   if (!context().unavailable.empty()) end_test(cannot_run(context().unavailable));
   const auto found = context().subjects.find(current_exercise());
@@ -312,6 +304,8 @@ Reply call(const Call& call) {
     end_test({Result::failed, "the run has no code for exercise " + current_exercise() + ": a defect of the book"});
   }
   const Subject& subject = found->second;
+  if (const std::string& failed = context().failed; !failed.empty() && current_exercise() == judge::kWhole)
+    end_test({Result::blocked, "blocked by " + failed + ", which fails", {}, failed});
   if (subject.open) end_test({Result::todo, "todo " + current_exercise()});
   if (subject.executable.empty()) end_test({Result::not_compiled, subject.not_compiled});
   begin_observation(call.numbers());
@@ -322,9 +316,12 @@ Reply call(const Call& call) {
               fmt::format("the worker runs kernels on \"{}\", compiled by \"{}\", not on {}: a defect of the book",
                           reply.device, reply.device_compiler, text(context().backend))});
   }
-  explain_failures_with(agreeing_wrong_solution);
-  compare_with_wrong_solutions(call, reply, [&](Call again, int version) {
-    return worker_of(subject.wrong_executable).call(again.version(version));
+  show_evidence_of(evidence_of_test);
+  compare_with_wrong_solutions(call, reply, [&](Call again, int version, double seconds) {
+    Worker& worker = worker_of(subject.wrong_executable);
+    const std::chrono::duration<double> usual(context().time_limit), most(seconds);
+    worker.limits().time = seconds > 0 ? std::min(usual, most) : usual;
+    return worker.call(again.version(version));
   });
   return reply;
 }
@@ -425,29 +422,7 @@ std::string describe(const Problem& problem, const std::string& kind) {
   return kind.empty() ? text : text + fmt::format(", input \"{}\"", kind);
 }
 
-std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling,
-                                            std::optional<Element> element) {
-  return judge::output_mistakes(context().chapter, problem, tiling, precision(element));
-}
-std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling,
-                                         std::optional<Element> element) {
-  return judge::lse_mistakes(context().chapter, problem, tiling, precision(element));
-}
-std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
-                                              const GradientTiles& tiles, const Precision& precision) {
-  return judge::gradient_mistakes(context().chapter, {gradient, given, tiles.Bc, tiles.Br, precision});
-}
-
 namespace {
-
-/// What a diagnosis found.
-Cause cause_of(const judge::Diagnosis& found) {
-  std::string measure = "NaN stands where that mistake puts it, and all numbers are right";
-  if (found.in_numbers)
-    measure = found.difference == 0 ? "your output matches that mistake exactly"
-                                    : fmt::format("your output matches that mistake to {:.1g}", found.difference);
-  return {found.id, found.sentence, measure, found.also};
-}
 
 /// Whether the rows of O times exp(lse) are what they should be: then the sums over P·V are, and only l is not. Nothing
 /// where no finite row of O is off.
@@ -503,13 +478,6 @@ void expect_all_close(const std::vector<Compared>& all) {
                                      comparisons[i].off, comparisons[i].elements);
     }
   }
-  std::vector<judge::Answered> answer;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Expectation& expectation = all[i].expectation;
-    answer.push_back(
-        {&all[i].got, &expectation.expected, &expectation.bounds, &expectation.mistakes, comparisons[i].close});
-  }
-  if (const auto found = judge::diagnose(answer)) outcome.cause = cause_of(*found);
   outcome.message += printed_text();
   end_test(std::move(outcome));
 }
@@ -543,18 +511,6 @@ const worker::StageDescription& stage_of(const std::string& pass, const Numbers&
   return variant == stage->variants.end() ? *stage : *variant;
 }
 
-judge::Tiling tiling_of(const worker::StageDescription& stage, std::int64_t d, const Numbers& numbers) {
-  judge::Tiling tiling{tile(numbers, "Br"), tile(numbers, "Bc"), stage.warps_split_keys ? tile(numbers, "warps") : 0};
-  for (const worker::StageTiles& tiles : stage.tiles) {
-    const bool same = std::ranges::all_of(tiles.sizes, [&](const auto& size) {
-      return tile(numbers, size.first.c_str()) == size.second || !numbers.contains(size.first);
-    });
-    if (same && tiling.Br > 0 && (!tiles.d || *tiles.d == d) && tiles.keys_per_step > 0)
-      tiling.lane_rows = {tiles.keys_per_step, stage.slack, stage.last_keys_first};
-  }
-  return tiling;
-}
-
 void note_kinds(const std::string& name, const Problem& problem) {
   if (std::ranges::count(input_kinds(), name, &InputKind::name) > 0) note_kind(name);
   if (problem.scale < 0) note_kind("a negative scale");
@@ -567,7 +523,6 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind, 
   const Problem problem = in_element(given, element);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
   const worker::StageDescription& stage = stage_of("forward", numbers, element);
-  const judge::Tiling tiling = tiling_of(stage, problem.shape.d, numbers);
   note_kinds(kind, problem);
   AttentionResult result = attention(problem, numbers, element);
   note_tiles(stage, problem.shape.d);
@@ -586,10 +541,8 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind, 
   }
   const Bounds O_bounds = output_bounds(oracle, problem, precision(element));
   current_observation().only_l_is_wrong = only_l_is_wrong(result.O, result.lse, oracle, O_bounds);
-  expect_all_close({{result.O, {oracle.O, O_bounds, O_layout, output_mistakes(problem, tiling, element), input}},
-                    {result.lse,
-                     {oracle.lse, lse_bounds(oracle, problem, precision(element)), lse_layout,
-                      lse_mistakes(problem, tiling, element), input}}});
+  expect_all_close({{result.O, {oracle.O, O_bounds, O_layout, input}},
+                    {result.lse, {oracle.lse, lse_bounds(oracle, problem, precision(element)), lse_layout, input}}});
   return result;
 }
 
@@ -634,7 +587,7 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
                     of_queries ? bounds.dQ
                     : of_keys  ? bounds.dK
                                : bounds.dV,
-                    layout, gradient_mistakes(name, given, tiles, precision), describe(problem, input)},
+                    layout, describe(problem, input)},
                    decides});
   };
   for (const std::string& name : which) compare_with(name, true);
@@ -643,7 +596,7 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
     layout.tensor = "dsink";
     layout.axes[0] = layout.axes[2] = layout.axes[3] = "";  // one number a head
     const bool decides = which.size() == 3 || std::ranges::count(which, "dsink") > 0;
-    all.push_back({got.dsink, {oracle.dsink, bounds.dsink, layout, {}, describe(problem, input)}, decides});
+    all.push_back({got.dsink, {oracle.dsink, bounds.dsink, layout, describe(problem, input)}, decides});
   }
   for (const char* other : {"dQ", "dK", "dV"})
     if (std::ranges::count(which, other) == 0) compare_with(other, false);

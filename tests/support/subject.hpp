@@ -10,7 +10,6 @@
 #include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
-#include "common/judge/mistakes.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/description.hpp"
@@ -19,9 +18,6 @@
 namespace workbook::test {
 
 using Numbers = std::map<std::string, double>;
-
-/// What any call of the code under test may end in, whatever is expected of it: the ids of those causes.
-std::vector<std::string> diagnoses_of_any_call();
 
 /// Calls the code under test: the graft of the running test's exercise, or the whole chapter for [whole].
 worker::Reply call(const worker::Call& call);
@@ -64,7 +60,7 @@ double counter(const worker::Reply& reply, const std::string& name);
 /// "Nq=200, Nk=200, d=64, causal=no, input "normal", seed 1": stands in the first line of a failure message.
 std::string describe(const Problem& problem, const std::string& kind = "");
 
-/// How rows fall into blocks and tiles in a backward stage, for messages and for the diagnosis; 0: untiled.
+/// How rows fall into blocks and tiles in a backward stage, for messages; 0: untiled.
 struct GradientTiles {
   std::int64_t Bc = 0, Br = 0;
 };
@@ -74,25 +70,16 @@ struct Expectation {
   Tensor<double> expected;
   Bounds bounds;
   judge::Layout layout;
-  std::vector<judge::Mistake> mistakes;  ///< known mistakes to look for if it fails
-  std::string input;                     ///< describe(…)
+  std::string input;  ///< describe(…)
 };
-/// What the chapter of this run knows of mistakes in O and in the LSE, as a stage with the element's roundings makes
-/// them; and in a gradient, "dQ", "dK" or "dV".
-std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling,
-                                            std::optional<Element> element = {});
-std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling,
-                                         std::optional<Element> element = {});
-std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
-                                              const GradientTiles& tiles, const Precision& precision);
 
 struct Compared {
   Tensor<float> got;
   Expectation expectation;
   bool decides = true;  ///< false: only looked at, for what it says about the others
 };
-/// Ends the test as failed if one of them is outside its bounds: the first such located, the others in a line each,
-/// then the likely cause. Whatever was right or wrong of each becomes part of the verdict.
+/// Ends the test as failed if one of them is outside its bounds: the first such located, the others in a line each.
+/// Whatever was right or wrong of each becomes part of the verdict.
 void expect_all_close(const std::vector<Compared>& all);
 void expect_close(const Tensor<float>& got, const Expectation& expectation);
 
@@ -100,9 +87,6 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation);
 /// once. Nothing but empty fields where it has no such stage.
 const worker::StageDescription& stage_of(const std::string& pass, const Numbers& numbers = {},
                                          std::optional<Element> element = {});
-/// How that stage goes through a call with tiles of the sizes in `numbers`, for the diagnosis.
-judge::Tiling tiling_of(const worker::StageDescription& stage, std::int64_t d, const Numbers& numbers);
-
 /// Notes of which kinds a problem is: that of this name, if there is one, and what its scale and its mask make it.
 void note_kinds(const std::string& name, const Problem& problem);
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <vector>
 
 #include "common/attention/element.hpp"
@@ -17,20 +16,15 @@ namespace {
 
 using judge::Agreement, judge::Answer;
 
-/// Seconds that one test may spend on running wrong solutions.
-constexpr double kMostSeconds = 8;
-
-/// A wrong solution that no call of the running test contradicts.
-struct Candidate {
-  const WrongSolution* solution;
-  std::size_t wrong = 0, wrong_reals = 0;
-  double largest = 0, rms = 0;
-  bool of_counters = true;  ///< no call showed wrong values
-};
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 struct Comparing {
   std::string test;
-  std::vector<Candidate> candidates;
+  std::vector<judge::Evidence> candidates;  ///< the wrong solutions that no call has contradicted
+  bool compared = false;
   double seconds = 0;
 };
 Comparing comparing;
@@ -67,16 +61,6 @@ Answer answer_of(const worker::Call& call, const worker::Reply& reply) {
   return answer;
 }
 
-/// The candidates that agree best. Others with the same id are variants of the same mistake.
-std::vector<Candidate> best_candidates() {
-  std::vector<Candidate> shown = comparing.candidates;
-  std::erase_if(shown, [](const Candidate& each) { return each.wrong < 2; });
-  double closest = std::numeric_limits<double>::infinity();
-  for (const Candidate& each : shown) closest = std::min(closest, each.rms);
-  std::erase_if(shown, [&](const Candidate& each) { return each.rms > 2 * closest + 0.01; });
-  return shown;
-}
-
 }  // namespace
 
 void compare_with_wrong_solutions(const worker::Call& call, const worker::Reply& reply, const RunVersion& run) {
@@ -87,61 +71,39 @@ void compare_with_wrong_solutions(const worker::Call& call, const worker::Reply&
   const auto calls = subject->second.calls.find(current_test());
   if (calls == subject->second.calls.end() || observations_begun() <= calls->second - compared) return;
   if (comparing.test != current_test()) {
-    comparing = {current_test(), {}, 0};
-    for (const WrongSolution& each : subject->second.wrong) comparing.candidates.push_back({&each});
+    const bool fresh = comparing.test.empty() || !subject->second.wrong_once;
+    std::vector<judge::Evidence> candidates;
+    for (const int version : subject->second.wrong)
+      if (fresh || std::ranges::count(comparing.candidates, version, &judge::Evidence::version) > 0)
+        candidates.push_back({version});
+    comparing = {current_test(), std::move(candidates)};
   }
-  if (comparing.candidates.empty() || comparing.seconds > kMostSeconds) return;
-  const auto start = std::chrono::steady_clock::now();
+  if (comparing.candidates.empty() || comparing.seconds > subject->second.wrong_seconds) return;
+  const Clock::time_point start = Clock::now();
   const Answer got = answer_of(call, reply);
   try {
-    const Answer books = answer_of(call, run(call, 0));
-    if (!is_same(got, books)) {  // a call that is right says little about wrong solutions
-      std::erase_if(comparing.candidates, [&](Candidate& each) {
-        try {
-          const Answer wrong = answer_of(call, run(call, each.solution->version));
-          const Agreement found = agreement(got, books, wrong);
-          each.wrong += found.wrong;
-          each.wrong_reals += found.wrong_reals;
-          each.largest = std::max(each.largest, found.largest);
-          each.rms = std::max(each.rms, found.rms);
-          each.of_counters = each.of_counters && (found.verdict != Agreement::agrees || found.of_counters);
-          return found.verdict == Agreement::contradicts;
-        } catch (const worker::Failure&) {
-          return true;  // it does not return, but the code under test does
-        }
-      });
-    }
+    const Answer books = answer_of(call, run(call, 0, 0));
+    const double patience = std::max(0.3, 20 * seconds_since(start));  // a wrong solution may not end
+    std::erase_if(comparing.candidates, [&](judge::Evidence& each) {
+      if (seconds_since(start) > subject->second.wrong_seconds) return true;
+      try {
+        const Agreement found = agreement(got, books, answer_of(call, run(call, each.version, patience)));
+        each.add(found);
+        return found.verdict == Agreement::contradicts;
+      } catch (const worker::Failure&) {
+        return true;  // it does not return, but the code under test does
+      }
+    });
+    comparing.compared = true;
   } catch (const worker::Failure&) {
     comparing.candidates.clear();  // the book's solution does not support the call
   }
-  comparing.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  comparing.seconds += seconds_since(start);
 }
 
-std::optional<judge::Cause> agreeing_wrong_solution() {
-  if (comparing.test != current_test()) return {};
-  const std::vector<Candidate> best = best_candidates();
-  if (best.empty()) return {};
-  const Candidate& first = best.front();
-  judge::Cause cause{first.solution->id, first.solution->sentence, ""};
-  for (const Candidate& each : best) {
-    const std::string& id = each.solution->id;
-    if (id == cause.id || std::ranges::count(cause.also, id) > 0) continue;
-    cause.also.push_back(id);
-    if (cause.also.size() <= 2) cause.sentence += ", or: " + each.solution->sentence;
-  }
-  if (cause.also.size() > 2)
-    cause.sentence += fmt::format(", or one of {} other mistakes that look the same here", cause.also.size() - 2);
-  if (first.wrong_reals == 0 && !cause.also.empty()) return {};  // many mistakes give NaN
-  cause.of_cost = first.of_counters;
-  if (first.of_counters)
-    cause.measure = "all counters are those of that mistake";
-  else if (first.wrong_reals == 0)
-    cause.measure = "NaN is where that mistake gives NaN, and all numbers are right";
-  else if (first.largest == 0)
-    cause.measure = "your output equals that mistake's exactly";
-  else
-    cause.measure = fmt::format("your output equals that mistake's to {:.1g}", first.largest);
-  return cause;
+std::optional<std::vector<judge::Evidence>> evidence_of_test() {
+  if (comparing.test != current_test() || !comparing.compared) return {};
+  return comparing.candidates;
 }
 
 }  // namespace workbook::test

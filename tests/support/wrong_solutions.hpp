@@ -4,22 +4,22 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
-#include "common/judge/verdict.hpp"
+#include "common/judge/agreement.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::test {
 
-/// Runs a call with a version of the program that holds the wrong solutions. Throws worker::Failure.
-using RunVersion = std::function<worker::Reply(worker::Call call, int version)>;
+/// Runs a call with a version of the program that holds the wrong solutions, for at most so many seconds (0: as usual).
+/// Throws worker::Failure.
+using RunVersion = std::function<worker::Reply(worker::Call call, int version, double seconds)>;
 
 /// Compares the reply to a call of the running test with those of the known wrong solutions of its exercise. Does
 /// nothing if the context names none. Wrong solutions that an earlier call has excluded are not run again.
 void compare_with_wrong_solutions(const worker::Call& call, const worker::Reply& reply, const RunVersion& run);
 
-/// The cause: the wrong solution that agrees with all calls of the running test and shows its mistake in at least one.
-/// If several with different sentences agree equally well, the first, and the others in `also`. Nothing if none does,
-/// or if a single element or nothing but NaN is the evidence.
-std::optional<judge::Cause> agreeing_wrong_solution();
+/// The wrong solutions that no call of the running test contradicts; nothing if none was compared.
+std::optional<std::vector<judge::Evidence>> evidence_of_test();
 
 }  // namespace workbook::test
