@@ -22,12 +22,20 @@ struct KeyRange {
   std::int64_t first = 0, last = 0;
 };
 
+/// A side of a window of this many keys or more has no end. A call's 64-bit integers travel as doubles, so they must be
+/// at most largest_number.
+inline constexpr std::int64_t no_end = std::int64_t(1) << 31, largest_number = std::int64_t(1) << 53;
+/// Lengths, prefixes and strides that the stages can hold as 32-bit integers, and softcaps that a float resolves.
+inline constexpr std::int64_t longest_length = no_end - 1;
+inline constexpr float least_softcap = 1e-3F, largest_softcap = 1e6F;
+
 /// Rows are numbered through (B, H, Nq), since a mask may differ between heads.
 struct Mask {
   enum Kind : std::int32_t { none, causal, window, documents, prefix, strided };
 
   Kind kind = none;
-  /// Window, bottom-right aligned: query i attends to the keys j with -left <= j - (i + Nk - Nq) <= right. Prefix: all
+  /// Window, bottom-right aligned: query i attends to the keys j with -left <= j - (i + Nk - Nq) <= right. A side of
+  /// no_end keys or more is unlimited; within() stores it as no_end. Prefix: all
   /// queries attend to the first `left` keys, and causally to the others. Strided: each query attends to the last
   /// `left` of the `right` keys up to its own position, of the `right` keys before these, and so on.
   std::int64_t left = 0, right = 0;
@@ -48,7 +56,7 @@ struct Mask {
   Mask(std::same_as<bool> auto is_causal) : kind(is_causal ? causal : none) {}
   static Mask within(std::int64_t left, std::int64_t right) {
     Mask mask = window;
-    mask.left = left, mask.right = right;
+    mask.left = std::min(left, no_end), mask.right = std::min(right, no_end);
     return mask;
   }
   static Mask of_documents(std::vector<std::int64_t> lengths) {
@@ -100,8 +108,9 @@ struct Mask {
         return;
       case window: {
         const std::int64_t end = shape.Nk, diagonal = row % shape.Nq + end - shape.Nq, width = shape.Nq + end;
-        const KeyRange keys{std::max<std::int64_t>(0, diagonal - std::min(left, width)),
-                            std::min(end, diagonal + std::min(right, width) + 1)};
+        const auto limited = [&](std::int64_t side) { return side >= no_end ? width : std::min(side, width); };
+        const KeyRange keys{std::max<std::int64_t>(0, diagonal - limited(left)),
+                            std::min(end, diagonal + limited(right) + 1)};
         if (keys.first < keys.last) take(keys);
         return;
       }

@@ -15,17 +15,6 @@
 
 namespace workbook {
 
-/// The number of elements, which is the product of the sizes. InputError, naming `what`, if a size is <= 0 or 8 bytes
-/// per element exceed 63 bits.
-std::int64_t checked_size(std::string_view what, std::initializer_list<std::int64_t> sizes);
-
-/// "(2, 4, 100, 64)", for messages.
-std::string sizes_text(std::span<const std::int64_t> sizes);
-
-/// Checks a shape: every size positive, d in {32, 64, 128} or at least 1 when `any_d`, H a multiple of Hkv, all numbers
-/// of elements within 64 bits. InputError otherwise.
-void check(const Shape& shape, bool any_d = false);
-
 /// A dense (B, H, N, d) tensor in row-major order; a tensor of lower rank has leading or trailing sizes of 1.
 template <class T>
 struct Tensor {

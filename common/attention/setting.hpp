@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -20,6 +22,26 @@ struct Setting {
   bool causal() const { return mask.kind == Mask::causal; }
   bool operator==(const Setting&) const = default;
 };
+
+/// The number of elements, which is the product of the sizes. InputError, naming `what`, if a size is <= 0 or 8 bytes
+/// per element exceed 63 bits.
+std::int64_t checked_size(std::string_view what, std::initializer_list<std::int64_t> sizes);
+
+/// "(2, 4, 100, 64)", for messages.
+std::string sizes_text(std::span<const std::int64_t> sizes);
+
+// The checks of a problem. The command line, mask texts, files, the C interface and Python all use them, so that they
+// accept the same problems and refuse the others with the same sentence. Each throws InputError, which names the
+// argument, its value and what is allowed.
+
+/// Checks a shape: every size from 1 to largest_number, d in {32, 64, 128} or at least 1 when `any_d`, H a multiple of
+/// Hkv, all numbers of elements within 64 bits.
+void check(const Shape& shape, bool any_d = false);
+/// Checks the numbers of a mask: sides of a window from 0 on, prefixes, strides and lengths that fit in 32 bits, the
+/// sum of the lengths too, a softcap of 0 or from least_softcap to largest_softcap, finite sinks.
+void check(const Mask& mask);
+/// Checks both, a finite scale, lengths that add up to the rows, and one sink per head.
+void check(const Setting& setting, bool any_d = false);
 
 /// Calls take(name, number) for every number of a shape, const or not, with its name in calls.
 template <class S, class Take>

@@ -119,7 +119,14 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
 }  // namespace
 
 Allowed a_mask() {
-  return [](const std::string& text) { return mask_of(text) ? "" : fmt::format("{}: allowed: {}", text, mask_texts); };
+  return [](const std::string& text) {
+    try {
+      mask_from(text);
+      return std::string();
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+  };
 }
 
 void declare_element(Options& options, std::string& element) {
@@ -161,22 +168,16 @@ std::string text_bytes(const Session& session, const std::string& file) {
 
 namespace {
 
-/// Adds the sinks, one per head, to the mask, and checks that the sequence lengths add up to the input's.
+/// Adds the sinks, one per head, to the mask, and checks the problem.
 void complete_mask(Problem& problem, const ProblemOptions& options) {
-  const auto& [B, H, Hkv, Nq, Nk, d] = problem.shape;
+  const std::int64_t H = problem.shape.H;
   if (!options.sink.empty()) {
     const auto& sink = problem.mask.sink = read_input("--sink", options.sink, true).values;
     if (std::int64_t(sink.size()) != H)
       fail_input("--sink {}: the file has {} numbers; allowed: one for each of the {} heads", options.sink, sink.size(),
                  H);
   }
-  const std::int64_t sum = problem.mask.rows();
-  const bool packed = problem.mask.packed();
-  if (sum > 0 && (Nk != sum || (packed && Nq != sum)))
-    fail_input(
-        "{} {}: the lengths add up to {}, but there are {} queries and {} keys; allowed: lengths that add up to {}",
-        packed ? "--lengths" : "--mask documents", fmt::join(problem.mask.lengths, ","), sum, Nq, Nk,
-        packed ? "both" : "the keys");
+  check(problem, /*any_d=*/true);
 }
 
 }  // namespace
@@ -261,8 +262,7 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
       .allow(a_mask())
       .show_default();
   const auto softcap = std::make_shared<double>(0);
-  options.option("--softcap", *softcap, "Replace each score s by C·tanh(s/C)")
-      .allow(number(1e-3, 1e6, "a number from 0.001 to 1000000"));
+  options.option("--softcap", *softcap, "Replace each score s by C·tanh(s/C)").allow(number(1e-3, 1e6, softcap_text));
   const auto alibi = std::make_shared<bool>(false);
   options.flag("--alibi", *alibi, "ALiBi: subtract 2^(-8(h + 1)/H) times the distance from each score of head h");
   options
@@ -289,6 +289,7 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
     if (!lengths->empty() && given.mask.kind == Mask::documents)
       fail_input("--lengths: not allowed with --mask documents, which has its own lengths; allowed: another --mask");
     if (!lengths->empty()) given.mask.lengths = *lengths;
+    check(given.mask);  // before the sum of the lengths is used
     if (!given.mask.lengths.empty() && !seq.given()) given.seq = given.mask.rows();
     if (!given.sink.empty()) given.mask.sink = {0};  // until the file is read
     given.shape_given = seq.given() || queries.given() || heads.given() || kv_heads.given() || head_dim.given();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/attention/error.hpp"
 #include "common/attention/mask_text.hpp"
 #include "common/attention/tensors.hpp"
 #include "common/cuda/backend.hpp"
@@ -45,6 +46,8 @@ int status_of(const Work& work) noexcept {
   } catch (const std::bad_alloc&) {
     return failed(WORKBOOK_OUT_OF_MEMORY, "not enough memory");
   } catch (const std::invalid_argument& error) {
+    return failed(WORKBOOK_NOT_SERVED, error.what());
+  } catch (const InputError& error) {
     return failed(WORKBOOK_NOT_SERVED, error.what());
   } catch (const std::exception& error) {
     return failed(WORKBOOK_FAILED, error.what());
@@ -90,28 +93,20 @@ const T& given(const char* name, const T* pointer) {
   return *pointer;
 }
 
-/// std::invalid_argument for sizes that no stage supports, or an unknown mask.
+/// InputError for a problem that check() refuses, or an unknown mask.
 Setting setting_of(const workbook_problem& problem) {
-  const Shape shape{problem.B, problem.H, problem.Hkv, problem.Nq, problem.Nk, problem.d};
-  for_shape_numbers(shape, [](std::string_view name, std::int64_t value) {
-    if (value < 1)
-      throw std::invalid_argument(std::string(name) + " = " + std::to_string(value) + ": allowed: a number from 1 on");
-  });
-  if (problem.H % problem.Hkv != 0)
-    throw std::invalid_argument("H = " + std::to_string(problem.H) +
-                                ": allowed: a multiple of Hkv = " + std::to_string(problem.Hkv));
-  const std::string_view text = problem.mask == nullptr ? "" : problem.mask;
-  std::optional<Mask> mask = mask_named(text);  // most calls have a named mask, which needs no parsing
-  if (!mask) mask = mask_of(text, problem.H);
-  if (!mask)
-    throw std::invalid_argument(std::string("mask = ") + (problem.mask == nullptr ? "NULL" : problem.mask) +
-                                ": allowed: " + mask_texts + ", +sink");
-  const std::int64_t rows = mask->rows();
-  if (rows > 0 && (rows != shape.Nk || (mask->packed() && rows != shape.Nq)))
-    throw std::invalid_argument("mask = " + mask->name() + ": the lengths add up to " + std::to_string(rows) +
-                                " rows, with Nq = " + std::to_string(shape.Nq) + ", Nk = " + std::to_string(shape.Nk) +
-                                ": allowed: lengths that add up to " + (mask->packed() ? "both" : "the keys"));
-  return {shape, problem.scale, std::move(*mask)};
+  if (problem.mask == nullptr)
+    throw std::invalid_argument(std::string("mask = NULL: allowed: ") + mask_texts + ", +sink");
+  Setting setting{{problem.B, problem.H, problem.Hkv, problem.Nq, problem.Nk, problem.d}, problem.scale, {}};
+  check(setting, /*any_d=*/true);                              // the shape comes first, since a mask has H sinks
+  const std::optional<Mask> named = mask_named(problem.mask);  // most calls have one, which needs no parsing
+  if (named) {
+    setting.mask = *named;
+    return setting;
+  }
+  setting.mask = mask_from(problem.mask, problem.H);
+  check(setting, /*any_d=*/true);
+  return setting;
 }
 
 // --- A call ----------------------------------------------------------------------------------------------------------
@@ -203,6 +198,7 @@ class LibraryCall final : public Arguments {
   /// On the simulator, whose tensors are in host memory: copies the sinks, and checks that starts and lengths agree.
   void read_extras() {
     std::copy_n(static_cast<const float*>(extra(sink).data), setting_.mask.sink.size(), setting_.mask.sink.begin());
+    check(setting_.mask);
     const auto* start = static_cast<const std::int32_t*>(extra(starts).data);
     std::int64_t first = 0;
     for (std::size_t s = 0; start != nullptr && s <= setting_.mask.lengths.size(); ++s) {

@@ -12,7 +12,14 @@ std::vector<float> floats(const Reply& reply, const std::string& name, Element e
 }
 
 void add_numbers(Call& call, const Setting& setting) {
-  for_numbers(setting, [&](const char* name, auto value) { call.number(name, double(value)); });
+  for_numbers(setting, [&](const char* name, auto value) {
+    // A larger one would arrive as another number.
+    if constexpr (std::is_same_v<decltype(value), std::int64_t>) {
+      if (value < -largest_number || value > largest_number)
+        fail_input("{} = {}: allowed: whole numbers from {} to {}", name, value, -largest_number, largest_number);
+    }
+    call.number(name, double(value));
+  });
   if (const auto& sink = setting.mask.sink; !sink.empty())
     call.number("sinks", double(sink.size())).input("sink", sink);
   if (const auto& lengths = setting.mask.lengths; !lengths.empty())

@@ -33,8 +33,8 @@ TEST_CASE("a size below 1 or too large for 63 bits of bytes is refused by name")
 }
 
 TEST_CASE("a shape is refused with the argument, its value and what is allowed") {
-  CHECK_NOTHROW(check({2, 3, 3, 1, 7, 64}));
-  CHECK_NOTHROW(check({70000, 1, 1, 1, 1, 32}));
+  CHECK_NOTHROW(check(Shape{2, 3, 3, 1, 7, 64}));
+  CHECK_NOTHROW(check(Shape{70000, 1, 1, 1, 1, 32}));
   const auto refused = [](const Shape& shape, const std::string& name, const std::string& value) {
     CHECK_THROWS_MATCHES(check(shape), InputError, MessageMatches(ContainsSubstring(name) && ContainsSubstring(value)));
   };
@@ -51,9 +51,9 @@ TEST_CASE("a shape is refused with the argument, its value and what is allowed")
 }
 
 TEST_CASE("any head dimension passes where the caller allows it") {
-  CHECK_NOTHROW(check({1, 1, 1, 1, 1, 3}, true));
-  CHECK_THROWS_AS(check({1, 1, 1, 1, 1, 3}), InputError);
-  CHECK_THROWS_AS(check({1, 1, 1, 1, 1, 0}, true), InputError);
+  CHECK_NOTHROW(check(Shape{1, 1, 1, 1, 1, 3}, true));
+  CHECK_THROWS_AS(check(Shape{1, 1, 1, 1, 1, 3}), InputError);
+  CHECK_THROWS_AS(check(Shape{1, 1, 1, 1, 1, 0}, true), InputError);
 }
 
 TEST_CASE("a tensor is row-major and filled") {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "common/attention/mask_text.hpp"
@@ -279,6 +281,79 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
                             "strided=0,3",
                             "strided=1,0"})
     CHECK(!mask_of(other));
+}
+
+TEST_CASE("a window side of 2^31 keys or more has no end, also after a call's numbers have travelled as doubles") {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t side : {no_end, no_end + 1, most - 1024, most}) {
+    CHECK(mask_of(fmt::format("window={},0", side)) == Mask::within(no_end, 0));
+    CHECK(Mask::within(0, side).right == no_end);
+  }
+  CHECK(mask_of("window=99999999999999999999,0") == Mask::within(no_end, 0));
+  CHECK(mask_of(Mask::within(most, 3).name()) == Mask::within(most, 3));
+  CHECK(Mask::within(no_end - 1, 0).left == no_end - 1);
+  const Shape wide{1, 1, 1, 3 * no_end, 3 * no_end, 64};
+  std::int64_t first = -1, last = -1;
+  Mask::within(most, most).for_ranges(wide, 3 * no_end - 1, [&](const KeyRange& keys) {
+    first = keys.first, last = keys.last;
+  });
+  CHECK((first == 0 && last == 3 * no_end));
+}
+
+TEST_CASE("a mask's numbers are refused with the argument, the value and what is allowed") {
+  const auto refused = [](const std::string& text, const std::string& said) {
+    CHECK_THROWS_MATCHES(mask_from(text), InputError, Catch::Matchers::Message("mask = " + text + ": " + said));
+  };
+  const std::string most = std::to_string(std::numeric_limits<std::int64_t>::max());
+  const std::string cap = ": allowed: a number from 0.001 to 1000000";
+  const std::string length = "whole numbers from 0 to 2147483647";
+  refused("strided=4," + most, "strided = 4," + most + ": allowed: whole numbers from 1 to 2147483647");
+  refused("strided=0,4", "strided = 0,4: allowed: whole numbers from 1 to 2147483647");
+  refused("strided=4,0", "strided = 4,0: allowed: whole numbers from 1 to 2147483647");
+  refused("prefix=" + most, "prefix = " + most + ": allowed: " + length);
+  refused("causal+lengths=" + most + "," + most + ",2",
+          "lengths = " + most + "," + most + ",2: allowed: " + length + ", as is the sum of the lengths");
+  refused("documents=2147483647,1", "documents = 2147483647,1: allowed: " + length + ", as is the sum of the lengths");
+  refused("causal+softcap=inf", "softcap = inf" + cap);
+  refused("causal+softcap=nan", "softcap = nan" + cap);
+  refused("causal+softcap=1e30", "softcap = 1e+30" + cap);
+  refused("causal+softcap=0", "softcap = 0" + cap);
+  refused("none+dropout=0.1,9007199254740992",
+          "dropout's seed = 9007199254740992: allowed: whole numbers from 0 to 9007199254740991");
+  for (const char* text : {"none+dropout=nan,7", "none+dropout=inf,7", "none+dropout=0.1,7.5", "window=nan,0"})
+    refused(text, std::string("allowed: ") + mask_texts);
+  CHECK(mask_from("prefix=2147483647").left == longest_length);
+  CHECK(mask_from("strided=4,2147483647").right == longest_length);
+  CHECK(mask_from("causal+softcap=1000000").softcap == largest_softcap);
+  CHECK(mask_from("causal+softcap=0.001").softcap == least_softcap);
+}
+
+TEST_CASE("a setting is refused if its scale, its lengths or its sinks do not fit") {
+  const auto refused = [](const Setting& setting, const std::string& said) {
+    CHECK_THROWS_MATCHES(check(setting), InputError, Catch::Matchers::Message(said));
+  };
+  const Shape shape{1, 2, 2, 5, 5, 64};
+  Mask packed = Mask::causal, sinks = Mask::causal;
+  packed.lengths = {2, 2}, sinks.sink = {0, 1};
+  CHECK_NOTHROW(check(Setting{shape, -0.125F, sinks}));
+  for (const float scale : {INFINITY, -INFINITY, NAN})
+    refused({shape, scale, Mask::causal}, fmt::format("scale = {}: allowed: finite numbers", scale));
+  refused({shape, 1, packed},
+          "lengths = 2,2: the lengths add up to 4, with Nq = 5, Nk = 5: allowed: lengths that add up to both");
+  refused({shape, 1, Mask::of_documents({2, 4})},
+          "documents = 2,4: the lengths add up to 6, with Nq = 5, Nk = 5: allowed: lengths that add up to Nk");
+  packed.lengths = {-1, 6};
+  refused({shape, 1, packed},
+          "lengths = -1,6: allowed: whole numbers from 0 to 2147483647, as is the sum of the lengths");
+  packed.lengths = {5, 0};  // a sequence may be empty
+  CHECK_NOTHROW(check(Setting{shape, 1, packed}));
+  refused({{1, 1, 1, 5, 5, 64}, 1, sinks}, "the number of sinks = 2: allowed: 1, one for each head");
+  sinks.sink[1] = INFINITY;
+  refused({shape, 1, sinks}, "sink[1] = inf: allowed: finite numbers");
+  Mask window = Mask::within(-1, 3);
+  refused({shape, 1, window}, "window = -1,3: allowed: whole numbers from 0 on; 2147483648 or more: no end");
+  CHECK_THROWS_AS(check(Setting{{1, 1, 1, largest_number + 1, 1, 1}, 1, Mask::none}, true), InputError);
+  CHECK_NOTHROW(check(Setting{{1, 1, 1, largest_number, 1, 1}, 1, Mask::none}, true));
 }
 
 TEST_CASE("every number of a setting travels, and comes back") {

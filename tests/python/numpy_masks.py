@@ -3,6 +3,8 @@
 test_python.cpp runs it with WORKBOOK_LIBRARY; it ends with 1 at the first check that fails.
 """
 
+import sys
+
 import flash_attention_workbook as workbook
 import numpy as np
 from numpy_arrays import close, normal, refused
@@ -71,6 +73,9 @@ def main():
     assert np.array_equal(out.swapaxes(1, 2), workbook.attention(a, a, a, mask="window=20,0+softcap=5"))
     out = workbook.flash_attn_func(q, q, q, window_size=(-1, 7))
     assert np.array_equal(out.swapaxes(1, 2), workbook.attention(a, a, a, mask="window=500,7"))
+    for side in (2**31, sys.maxsize - 1024, sys.maxsize, 2**70):  # no end
+        out = workbook.flash_attn_func(q, q, q, window_size=(side, 0))
+        assert np.array_equal(out.swapaxes(1, 2), workbook.attention(a, a, a, mask="window=500,0")), side
     packed = {"mask": "causal", "lengths": (40, 24)}
     poisoned = a.copy()
     poisoned[:, :, 40:] = np.nan
@@ -90,8 +95,20 @@ def main():
             lambda: workbook.attention(a, a, a, causal=True, mask="none"))  # fmt: skip
     refused(NotServed, "mask = window=4: allowed: none, causal, window=LEFT,RIGHT",
             lambda: workbook.attention(a, a, a, mask="window=4"))  # fmt: skip
-    refused(NotServed, "the lengths add up to 60 rows, with Nq = 64, Nk = 64: allowed: lengths that add up to both",
+    refused(NotServed, "lengths = 40,20: the lengths add up to 60, with Nq = 64, Nk = 64: allowed: lengths that add up to both",
             lambda: workbook.attention(a, a, a, lengths=(40, 20)))  # fmt: skip
+    most = sys.maxsize
+    for mask, said in (
+        (f"strided=4,{most}", f"strided = 4,{most}: allowed: whole numbers from 1 to 2147483647"),
+        (f"prefix={most}", f"prefix = {most}: allowed: whole numbers from 0 to 2147483647"),
+        (f"none+lengths={most},{most},66", f"lengths = {most},{most},66: allowed: whole numbers from 0 to 2147483647"),
+        ("causal+softcap=inf", "softcap = inf: allowed: a number from 0.001 to 1000000"),
+    ):
+        refused(NotServed, f"mask = {mask}: {said}", lambda: workbook.attention(a, a, a, mask=mask))
+    for scale in (float("inf"), float("nan"), 1e300):
+        refused(NotServed, "allowed: finite numbers", lambda: workbook.attention(a, a, a, scale=scale))
+    refused(NotServed, "sink[2] = nan: allowed: finite numbers",
+            lambda: workbook.attention(a, a, a, sink=(1, 2, float("nan"), 0)))  # fmt: skip
     refused(NotServed, "sink.shape = (3,): allowed: (4,)", lambda: workbook.attention(a, a, a, sink=(1, 2, 3)))
     library = workbook.library_for("sim")
     at, room = a.ctypes.data, np.zeros(4096, np.float32)
