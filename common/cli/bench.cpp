@@ -177,7 +177,7 @@ int bench(const Session& session, const BenchOptions& given) {
 
   if (session.json) {
     print_json(document);
-    if (!no_plots.empty()) fmt::print(stderr, "{}\n", no_plots);
+    if (!no_plots.empty()) print_error("{}\n", no_plots);
   } else {
     fmt::print("{}", bench::terminal_table(results));
     if (!results.skipped.empty()) fmt::print("\nnot measured:\n");

@@ -34,7 +34,7 @@ int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector
   const std::string text = error.what();
   const std::size_t colon = text.rfind(": ");
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || colon == std::string::npos) {
-    fmt::print(stderr, "workbook: {}; see ./workbook{} --help\n", text, verb);
+    print_error("workbook: {}; see ./workbook{} --help\n", text, verb);
     return kUsage;
   }
   // Without a verb, the first word was meant as the verb. CLI11 lists the remaining words from the end.
@@ -45,9 +45,9 @@ int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector
     for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {
       names.push_back(known->get_name());
     }
-    fmt::print(stderr, "workbook: {}: unknown verb; allowed: {}\n", extra, fmt::join(names, ", "));
+    print_error("workbook: {}: unknown verb; allowed: {}\n", extra, fmt::join(names, ", "));
   } else {
-    fmt::print(stderr, "workbook: {}: unexpected argument; see ./workbook{} --help\n", extra, verb);
+    print_error("workbook: {}: unexpected argument; see ./workbook{} --help\n", extra, verb);
   }
   return kUsage;
 }

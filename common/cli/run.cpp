@@ -217,7 +217,7 @@ int run(const Session& session, const RunOptions& options) {
     if (!options.out.empty()) write_npy(options.out, *result.O);
     if (!options.lse.empty()) write_npy(options.lse, *result.lse, 3);
   } else if (!options.out.empty() || !options.lse.empty()) {
-    fmt::print(stderr, "nothing was written: no stage computed a result\n");
+    print_error("nothing was written: no stage computed a result\n");
   }
   if (session.json) {
     json document = result.tables.at("json");

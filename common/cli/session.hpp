@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "common/book/text.hpp"
 #include "common/judge/verdict.hpp"
@@ -36,6 +38,12 @@ std::int64_t line_width();
 /// The text with its lines broken at spaces so that none exceeds line_width(). Lines that begin with a space are code
 /// and are not broken.
 std::string wrapped(const std::string& text);
+
+/// Writes to stderr. Unlike fmt::print it does not throw if that fails: there is no other stream for the message.
+template <class... Args>
+void print_error(fmt::format_string<Args...> format, Args&&... args) {
+  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stderr);
+}
 
 /// A JSON document on stdout, invalid UTF-8 replaced.
 void print_json(const nlohmann::json& document);

@@ -29,7 +29,7 @@ int site(const Session& session, const SiteOptions& options) {
   command.capture = session.json;
   const worker::CommandResult result = worker::run_command(argv, command);
   if (!session.json || result.exit_code != kDone) {
-    if (session.json) fmt::print(stderr, "{}", result.output);
+    if (session.json) print_error("{}", result.output);
     return result.exit_code;
   }
   const fs::path out = options.out.empty() ? session.book.root / "build" / "site" / "pages" : fs::absolute(options.out);

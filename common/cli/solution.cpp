@@ -59,7 +59,7 @@ std::string not_yet(const std::string& id, Progress state) {
 /// Asks for confirmation on a terminal; elsewhere --anyway is the confirmation.
 bool means_it(const std::string& id) {
   if (::isatty(0) == 0 || ::isatty(2) == 0) return true;
-  fmt::print(stderr, "You can find the answer to {} yourself only once. Show the book's answer anyway? [y/N] ", id);
+  print_error("You can find the answer to {} yourself only once. Show the book's answer anyway? [y/N] ", id);
   const int answer = std::getchar();
   return answer == 'y' || answer == 'Y';
 }
@@ -120,7 +120,7 @@ int solution(const Session& session, const SolutionOptions& options) {
   const Progress state = book::load_progress(session.book).at(id).state;
   if (const std::string missing = not_yet(id, state); !missing.empty()) {
     if (!options.anyway) {
-      fmt::print(stderr, "{}; --anyway shows the book's answer now\n", missing);
+      print_error("{}; --anyway shows the book's answer now\n", missing);
       return kTestFailed;
     }
     if (!means_it(id)) return kTestFailed;

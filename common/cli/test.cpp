@@ -165,11 +165,11 @@ RunRequest request_of(const TestOptions& options) {
 
 int no_test_ran(const Chapter& chapter, const TestOptions& options) {
   if (options.only.empty()) {
-    fmt::print(stderr, "no test ran: a defect of the book\n");
+    print_error("no test ran: a defect of the book\n");
     return kTestFailed;
   }
-  fmt::print(stderr, "no test ran: chapter {} has no test named \"{}\"{}\n", chapter.number, options.only,
-             options.backend.empty() ? "" : std::string(" on ") + text(worker::backend_of(options.backend)));
+  print_error("no test ran: chapter {} has no test named \"{}\"{}\n", chapter.number, options.only,
+              options.backend.empty() ? "" : std::string(" on ") + text(worker::backend_of(options.backend)));
   return kUsage;
 }
 

@@ -145,7 +145,7 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
                          compare_lines(session, other_traced.trace, {}),
                          {}});
     } else {
-      fmt::print(stderr, "--beside {}: {}: {}\n", options.beside, other_traced.result, other_traced.message);
+      print_error("--beside {}: {}: {}\n", options.beside, other_traced.result, other_traced.message);
     }
   }
   book::write_file(std::filesystem::absolute(options.html),
@@ -229,7 +229,7 @@ int trace(const Session& session, const TraceOptions& given) {
   if (!options.html.empty() && traced.result == "ok") {
     write_page(session, chapter, tree, problem, options, traced, lines);
   } else if (!options.html.empty()) {
-    fmt::print(stderr, "nothing was written: the run has no result\n");
+    print_error("nothing was written: the run has no result\n");
   }
   if (session.json) {
     print_json(trace_json(chapter, tree, problem, options, traced, lines));

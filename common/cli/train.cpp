@@ -107,8 +107,8 @@ int train(const Session& session, const TrainOptions& options) {
     chapters.emplace(session, experiment.code, precisions, experiment.settings.model.head_dim);
     if (const std::vector<std::string> open = chapters->open_exercises(); !open.empty()) {
       session.progress("");
-      fmt::print(stderr, "still open in {}: {}; a run that needs one of these exercises stops there\n",
-                 chapters->text(), fmt::join(open, ", "));
+      print_error("still open in {}: {}; a run that needs one of these exercises stops there\n", chapters->text(),
+                  fmt::join(open, ", "));
     }
   }
   require_folder("--out", folder);
@@ -123,7 +123,7 @@ int train(const Session& session, const TrainOptions& options) {
                                 [&] { return stop.requested(); });
     } catch (...) {
       session.progress("");
-      fmt::print(stderr, "the runs up to here are saved in {}\n", session.shown(checkpoint));
+      print_error("the runs up to here are saved in {}\n", session.shown(checkpoint));
       throw;
     }
   }
@@ -147,12 +147,12 @@ int train(const Session& session, const TrainOptions& options) {
     print_results(session, experiment, chapters ? chapters->text() : "", trained);
     fmt::print("\nwritten: {}\n", fmt::join(files, ", "));
   }
-  if (!not_drawn.empty()) fmt::print(stderr, "no plot: {}\n", not_drawn);
+  if (!not_drawn.empty()) print_error("no plot: {}\n", not_drawn);
   if (!trained.finished && trained.longest() == 0) {
-    fmt::print(stderr, "no step was run\n");
+    print_error("no step was run\n");
   } else if (!trained.finished) {
-    fmt::print(stderr, "stopped before step {}; to continue: ./workbook train --resume {} --steps {}\n", steps,
-               worker::shell_quoted(session.shown(checkpoint)), steps);
+    print_error("stopped before step {}; to continue: ./workbook train --resume {} --steps {}\n", steps,
+                worker::shell_quoted(session.shown(checkpoint)), steps);
   }
   return trained.finished ? kDone : kTestFailed;
 }

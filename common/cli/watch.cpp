@@ -39,7 +39,7 @@ int watch(const Session& session, const WatchOptions& watched) {
       try {
         test(session, options);
       } catch (const std::runtime_error& error) {
-        fmt::print(stderr, "{}\n", error.what());
+        print_error("{}\n", error.what());
       }
       if (!session.json)
         fmt::print("\nwatching chapters/{}: save a file to test again, Ctrl-C to stop\n", chapter.name());

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 
+#include "common/worker/command.hpp"
 #include "tests/cli/npy_files.hpp"
 
 using namespace workbook;
@@ -236,4 +237,26 @@ TEST_CASE("a book or a build folder that cannot be used is named, with exit code
   const Ran no_build = book.run({"status"}, {.environment = {{"WORKBOOK_BUILD", "/nowhere"}}, .folder = {}});
   CHECK(no_build.exit_code == 3);
   CHECK(no_build.err.find("/nowhere/toolchain.json is missing or damaged") != std::string::npos);
+}
+
+TEST_CASE("output that cannot be written is an error, and a closed stderr does not change the exit code") {
+  worker::CommandOptions options;
+  options.environment = {{"WORKBOOK_ROOT", WORKBOOK_SOURCE}, {"WORKBOOK_BUILD", WORKBOOK_BINARY}};
+  const auto ends_with = [&](const std::string& command) {
+    return worker::run_command({"sh", "-c", command, WORKBOOK_BINARY "/bin/workbook_cli"}, options);
+  };
+  for (const char* command : {"\"$0\" status --json >/dev/full", "\"$0\" status >/dev/full", "\"$0\" --help >/dev/full",
+                              "\"$0\" status >&-"}) {
+    const auto ran = ends_with(command);
+    INFO(command << "\n" << ran.output);
+    CHECK(ran.exit_code == 3);
+    CHECK(ran.output.find("standard output: cannot write") != std::string::npos);
+  }
+  for (const char* stderr_is : {"2>&-", "2>/dev/full"}) {
+    for (const char* arguments : {"run --seq 0", "unknown", "run --seq 64 --lengths 9223372036854775807,1"}) {
+      const std::string command = std::string("\"$0\" ") + arguments + " " + stderr_is;
+      INFO(command);
+      CHECK(ends_with(command).exit_code == 2);
+    }
+  }
 }
