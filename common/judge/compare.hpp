@@ -50,4 +50,9 @@ struct Comparison {
 Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                    const Layout& layout);
 
+/// The same for outputs of attention, whose references and bounds must be finite, apart from an LSE of −∞: an element
+/// whose reference or bound is not finite is never close, even if the output is the same NaN.
+Comparison compare_finite(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
+                          const Layout& layout);
+
 }  // namespace workbook::judge

@@ -100,7 +100,7 @@ Comparison compared(const char* name, const Tensor<float>& got, const Tensor<dou
   layout.tensor = name;
   if (layout.tensor == "lse") layout.axes[3] = "";                                      // one value per row
   if (layout.tensor == "dsink") layout.axes[0] = layout.axes[2] = layout.axes[3] = "";  // one per head
-  return compare(got, expected, bounds, layout);
+  return compare_finite(got, expected, bounds, layout);
 }
 
 /// "32, 64 and 128": the head dimensions that the stage of this pass supports. Empty if d is one of them.

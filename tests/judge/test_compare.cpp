@@ -183,6 +183,43 @@ TEST_CASE("elements within their bounds that are off together") {
   CHECK_THAT(result.text, ContainsSubstring("round a step too coarsely or too early"));
 }
 
+TEST_CASE("a reference or a bound that is not finite fails, also if the output equals the reference") {
+  Fixture fixture({1, 1, 40, 4});
+  const auto refused = [&](const char* said) {
+    const Comparison result = compare_finite(fixture.got, fixture.expected, fixture.bounds, fixture.layout);
+    CHECK_FALSE(result.close);
+    CHECK_THAT(result.text, ContainsSubstring(said));
+  };
+  CHECK(compare_finite(fixture.got, fixture.expected, fixture.bounds, fixture.layout).close);
+  SECTION("a NaN") {
+    fixture.expected(0, 0, 5, 1) = std::numeric_limits<double>::quiet_NaN();
+    fixture.got(0, 0, 5, 1) = std::numeric_limits<float>::quiet_NaN();
+    refused("the reference of O at (batch 0, head 0, row 5, column 1) is nan");
+  }
+  SECTION("an infinity") {
+    fixture.expected(0, 0, 5, 1) = infinity;
+    fixture.got(0, 0, 5, 1) = infinity;
+    refused("column 1) is inf");
+  }
+  SECTION("an infinite bound") {
+    fixture.bounds.element(0, 0, 5, 1) = infinity;
+    refused("and its bound is inf");
+  }
+  SECTION("a bound of NaN") {
+    fixture.bounds.element(0, 0, 5, 1) = std::numeric_limits<double>::quiet_NaN();
+    refused("and its bound is nan");
+  }
+  SECTION("an rms bound that is not finite") {
+    fixture.bounds.rms = infinity;
+    refused("the bound of the rms error of O is inf");
+  }
+  SECTION("the LSE of a fully masked row is -inf") {
+    fixture.expected(0, 0, 5, 1) = -infinity;
+    fixture.got(0, 0, 5, 1) = -std::numeric_limits<float>::infinity();
+    CHECK(compare_finite(fixture.got, fixture.expected, fixture.bounds, fixture.layout).close);
+  }
+}
+
 TEST_CASE("codes that were not written are told from NaN that was computed, in every format") {
   for (const Element element : {float16, bfloat16}) {
     const std::vector<std::uint16_t> codes{0xffff, 0xfe00, 0x7fff, 0xfff5};
