@@ -16,16 +16,13 @@ A mistake in a kernel raises an error with the simulator's report. On a GPU a ke
 synchronize() then raises the error, as does every call if WORKBOOK_SYNCHRONIZE=1 is set.
 """
 
+from . import checked as entry
 from .library import KernelFailed, Library, NotServed, OpenExercise, Unavailable, WorkbookError, library_for, load
 
 __all__ = [
     "KernelFailed", "Library", "NotServed", "OpenExercise", "Unavailable", "WorkbookError", "activate", "attention",
     "attention_gradients", "flash_attn_func", "library_for", "load", "register", "stages", "synchronize",
 ]  # fmt: skip
-
-
-def _is_torch(array):
-    return hasattr(array, "requires_grad")
 
 
 def stages(backend):
@@ -54,7 +51,10 @@ def attention(
     "window=256,0+softcap=50+alibi" or "documents=600,424"; sink: (H), float32, one logit per query head, added to the
     softmax's denominator only; lengths: lengths of packed sequences, on the host, which add up to N.
     """
-    if _is_torch(query):
+    entry.arrays("(B, H, N, d)", query=query, key=key, value=value)
+    causal, scale, deterministic, mask, lengths = entry.checked(causal, scale, deterministic, mask, lengths)
+    return_lse, fallback = entry.flag("return_lse", return_lse), entry.flag("fallback", fallback)
+    if entry.is_torch(query):
         from . import torch_operators as of
     else:
         from . import numpy_arrays as of
@@ -68,6 +68,11 @@ def attention_gradients(
     return_lse."""
     from . import numpy_arrays
 
+    entry.arrays("(B, H, N, d)", query=query, key=key, value=value, O=O, dO=dO)
+    entry.arrays("(B, H, N)", lse=lse)
+    if entry.is_torch(query) or entry.is_torch(lse):
+        raise NotServed("query, lse = tensors: allowed: arrays; for tensors PyTorch computes the gradients")
+    causal, scale, deterministic, mask, lengths = entry.checked(causal, scale, deterministic, mask, lengths)
     return numpy_arrays.attention_gradients(
         dO, query, key, value, O, lse, causal, scale, deterministic, mask, sink, lengths
     )
@@ -95,22 +100,30 @@ def flash_attn_func(
     library with a stage that supports them. dropout_p and alibi_slopes allow only the default values; others raise
     NotServed. (For ALiBi's usual slopes: attention(mask="causal+alibi").)
     """
-    window_size = tuple(window_size)
+    entry.arrays("(B, N, H, d)", q=q, k=k, v=v)
+    window_size = entry.numbers("window_size", window_size, 2, "whole numbers from -1 on")
+    if min(window_size) < -1:
+        raise NotServed(f"window_size = {window_size}: allowed: 2 whole numbers from -1 on")
+    softcap, dropout_p = entry.number("softcap", softcap), entry.number("dropout_p", dropout_p)
+    causal, fallback = entry.flag("causal", causal), entry.flag("fallback", fallback)
+    return_attn_probs = entry.flag("return_attn_probs", return_attn_probs)
+    if softcap < 0:
+        raise NotServed(f"softcap = {softcap}: allowed: 0 and numbers from 0.001 to 1000000")
     masked = window_size != (-1, -1) or softcap != 0.0
     given = {"alibi_slopes": (alibi_slopes, None)}
     if dropout_p != 0.0:
         given |= {"window_size": (window_size, (-1, -1)), "softcap": (softcap, 0.0)}
-    if not (fallback and not return_attn_probs and _is_torch(q)):
+    if not (fallback and not return_attn_probs and entry.is_torch(q)):
         given["dropout_p"] = (dropout_p, 0.0)
     for name, (value, allowed) in given.items():
-        if value is not allowed and value != allowed:
+        if value is not allowed and (allowed is None or value != allowed):
             raise NotServed(f"{name} = {value}: no stage supports it; allowed: {allowed}")
     if dropout_p != 0.0:
         from . import torch_operators
 
         result = torch_operators.by_pytorch(*[x.transpose(1, 2) for x in (q, k, v)], causal, softmax_scale, dropout_p)
         return result.transpose(1, 2)
-    transposed = [x.transpose(1, 2) if _is_torch(x) else x.swapaxes(1, 2) for x in (q, k, v)]
+    transposed = [x.transpose(1, 2) if entry.is_torch(x) else x.swapaxes(1, 2) for x in (q, k, v)]
     options = softmax_scale, deterministic, return_attn_probs, fallback
     if not masked:
         result = attention(*transposed, causal, *options)
@@ -121,7 +134,7 @@ def flash_attn_func(
         except NotServed as error:
             raise NotServed(f"window_size = {window_size}, softcap = {softcap}: {error}") from None
     O, lse = result if return_attn_probs else (result, None)
-    O = O.transpose(1, 2) if _is_torch(O) else O.swapaxes(1, 2)
+    O = O.transpose(1, 2) if entry.is_torch(O) else O.swapaxes(1, 2)
     return (O, lse, None) if return_attn_probs else O
 
 

@@ -8,8 +8,9 @@ from .library import NotServed, library_for, mask_text, starts_of
 
 
 def dense(array):
-    """The array without gaps, aligned to 16 bytes: the array itself or a copy."""
-    array = numpy.ascontiguousarray(array)
+    """The array without gaps, in this machine's byte order, aligned to 16 bytes: the array itself or a copy."""
+    array = numpy.asarray(array)
+    array = numpy.ascontiguousarray(array, array.dtype.newbyteorder("="))
     if array.ctypes.data % 16 == 0:
         return array
     room = numpy.empty(array.nbytes + 16, numpy.uint8)
@@ -45,6 +46,8 @@ def _extras(mask, sink, H):
     """Sinks and the starts of packed sequences; None if there are none."""
     if sink is not None:
         sink = numpy.asarray(sink)
+        if sink.dtype.kind not in "fiu":
+            raise NotServed(f"sink.dtype = {sink.dtype}: allowed: float32, or another type of real numbers")
         if sink.shape != (H,):
             raise NotServed(f"sink.shape = {sink.shape}: allowed: {(H,)}, one for each query head")
         sink = dense(sink.astype(numpy.float32))
@@ -71,11 +74,11 @@ def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask,
 
 def attention_gradients(dO, Q, K, V, O, lse, causal, scale, deterministic, mask, sink, lengths):
     for name, array, expected in (("dO", dO, Q), ("O", O, Q)):
-        if array.shape != expected.shape or array.dtype != expected.dtype:
+        if array.shape != expected.shape or array.dtype.newbyteorder("=") != expected.dtype.newbyteorder("="):
             raise NotServed(
                 f"{name}: {array.shape}, {array.dtype}; allowed: as query, {expected.shape}, {expected.dtype}"
             )
-    if lse.shape != Q.shape[:3] or lse.dtype != numpy.float32:
+    if lse.shape != Q.shape[:3] or lse.dtype.newbyteorder("=") != numpy.float32:
         raise NotServed(f"lse: {lse.shape}, {lse.dtype}; allowed: {Q.shape[:3]}, float32")
     inputs = [dense(array) for array in (Q, K, V, O, dO, lse)]
     library = library_for("sim")

@@ -51,6 +51,10 @@ TEST_CASE("masks, sinks, packed sequences and shared heads of numpy arrays on th
   CHECK(printed_by("numpy_masks.py", library_of({"15", "16"})).ends_with("refused\n"));
 }
 
+TEST_CASE("every argument of the package's functions is converted or refused by name") {
+  CHECK(printed_by("numpy_entry.py", library_of({"15", "16"})).ends_with("refused\n"));
+}
+
 TEST_CASE("the header is C, and a program in C can call the library") {
   const std::string compiler = worker::find_program("cc");
   if (compiler.empty()) SKIP("there is no compiler of C");
