@@ -25,9 +25,11 @@ struct KeyRange {
 /// A side of a window of this many keys or more has no end. A call's 64-bit integers travel as doubles, so they must be
 /// at most largest_number.
 inline constexpr std::int64_t no_end = std::int64_t(1) << 31, largest_number = std::int64_t(1) << 53;
-/// Lengths, prefixes and strides that the stages can hold as 32-bit integers, and softcaps that a float resolves.
+/// Lengths, prefixes and strides that the stages can hold as 32-bit integers.
 inline constexpr std::int64_t longest_length = no_end - 1;
-inline constexpr float least_softcap = 1e-3F, largest_softcap = 1e6F;
+/// The stages compute tanh(x) as 1 - 2/(1 + e^2x), with an error of about 2^-24 even for a small x. A score then has an
+/// error of cap·2^-24, which up to the largest cap is smaller than the rounding of P to fp16.
+inline constexpr float least_softcap = 1e-3F, largest_softcap = 1e3F;
 
 /// Rows are numbered through (B, H, Nq), since a mask may differ between heads.
 struct Mask {

@@ -13,7 +13,7 @@ namespace workbook {
 inline constexpr const char* mask_texts =
     "none, causal, window=LEFT,RIGHT with whole numbers from 0 on, documents=N,N,…, prefix=N, or strided=WIDTH,STRIDE; "
     "optionally followed by +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED";
-inline constexpr const char* softcap_text = "a number from 0.001 to 1000000";
+inline constexpr const char* softcap_text = "a number from 0.001 to 1000";
 
 /// The inverse of Mask::name(): "causal" or "window=256,0+softcap=50". "+sink" means `sinks` zeros, whose values the
 /// caller provides, and is not allowed if `sinks` is 0. InputError for any other text and for numbers that check(Mask)

@@ -105,7 +105,8 @@ void check(const Mask& mask) {
   check_lengths(mask);
   if (mask.softcap != 0 && !(mask.softcap >= least_softcap && mask.softcap <= largest_softcap))
     refuse("softcap", mask.softcap, softcap_text);
-  if (mask.dropped < 0 || mask.dropped > 255) refuse("dropout", float(mask.dropped) / 256, "a number from 0 on, below 1");
+  if (mask.dropped < 0 || mask.dropped > 255)
+    refuse("dropout", float(mask.dropped) / 256, "a number from 0 on, below 1");
   if (mask.seed < 0 || mask.seed >= largest_number) refuse("dropout's seed", mask.seed, from_to(0, largest_number - 1));
   for (std::size_t head = 0; head < mask.sink.size(); ++head)
     if (!std::isfinite(mask.sink[head]))

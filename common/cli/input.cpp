@@ -262,7 +262,7 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
       .allow(a_mask())
       .show_default();
   const auto softcap = std::make_shared<double>(0);
-  options.option("--softcap", *softcap, "Replace each score s by C·tanh(s/C)").allow(number(1e-3, 1e6, softcap_text));
+  options.option("--softcap", *softcap, "Replace each score s by C·tanh(s/C)").allow(number(1e-3, 1e3, softcap_text));
   const auto alibi = std::make_shared<bool>(false);
   options.flag("--alibi", *alibi, "ALiBi: subtract 2^(-8(h + 1)/H) times the distance from each score of head h");
   options

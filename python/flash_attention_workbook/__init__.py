@@ -108,7 +108,7 @@ def flash_attn_func(
     causal, fallback = entry.flag("causal", causal), entry.flag("fallback", fallback)
     return_attn_probs = entry.flag("return_attn_probs", return_attn_probs)
     if softcap < 0:
-        raise NotServed(f"softcap = {softcap}: allowed: 0 and numbers from 0.001 to 1000000")
+        raise NotServed(f"softcap = {softcap}: allowed: 0 and numbers from 0.001 to 1000")
     masked = window_size != (-1, -1) or softcap != 0.0
     given = {"alibi_slopes": (alibi_slopes, None)}
     if dropout_p != 0.0:

@@ -305,7 +305,7 @@ TEST_CASE("a mask's numbers are refused with the argument, the value and what is
     CHECK_THROWS_MATCHES(mask_from(text), InputError, Catch::Matchers::Message("mask = " + text + ": " + said));
   };
   const std::string most = std::to_string(std::numeric_limits<std::int64_t>::max());
-  const std::string cap = ": allowed: a number from 0.001 to 1000000";
+  const std::string cap = ": allowed: a number from 0.001 to 1000";
   const std::string length = "whole numbers from 0 to 2147483647";
   refused("strided=4," + most, "strided = 4," + most + ": allowed: whole numbers from 1 to 2147483647");
   refused("strided=0,4", "strided = 0,4: allowed: whole numbers from 1 to 2147483647");
@@ -317,6 +317,7 @@ TEST_CASE("a mask's numbers are refused with the argument, the value and what is
   refused("causal+softcap=inf", "softcap = inf" + cap);
   refused("causal+softcap=nan", "softcap = nan" + cap);
   refused("causal+softcap=1e30", "softcap = 1e+30" + cap);
+  refused("causal+softcap=1001", "softcap = 1001" + cap);
   refused("causal+softcap=0", "softcap = 0" + cap);
   refused("none+dropout=0.1,9007199254740992",
           "dropout's seed = 9007199254740992: allowed: whole numbers from 0 to 9007199254740991");
@@ -324,7 +325,7 @@ TEST_CASE("a mask's numbers are refused with the argument, the value and what is
     refused(text, std::string("allowed: ") + mask_texts);
   CHECK(mask_from("prefix=2147483647").left == longest_length);
   CHECK(mask_from("strided=4,2147483647").right == longest_length);
-  CHECK(mask_from("causal+softcap=1000000").softcap == largest_softcap);
+  CHECK(mask_from("causal+softcap=1000").softcap == largest_softcap);
   CHECK(mask_from("causal+softcap=0.001").softcap == least_softcap);
 }
 
