@@ -2,6 +2,7 @@
 #include "common/attention/setting.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -119,6 +120,8 @@ void check(const Setting& setting, bool any_d) {
   check(shape, any_d);
   if (!std::isfinite(setting.scale)) refuse("scale", setting.scale, "finite numbers");
   check(mask);
+  if (mask.alibi && !std::has_single_bit(std::uint64_t(shape.H)))
+    throw InputError("H (heads) = " + std::to_string(shape.H) + " with alibi: allowed: powers of two");
   const std::int64_t rows = mask.rows();
   if (!mask.lengths.empty() && (rows != shape.Nk || (mask.packed() && rows != shape.Nq)))
     throw InputError(std::string(name_of_lengths(mask)) + " = " + lengths_text(mask.lengths) +

@@ -98,7 +98,8 @@ def flash_attn_func(
 
     return_attn_probs: returns (out, softmax_lse, None), with softmax_lse (B, H, Nq). window_size and softcap need a
     library with a stage that supports them. dropout_p and alibi_slopes allow only the default values; others raise
-    NotServed. (For ALiBi's usual slopes: attention(mask="causal+alibi").)
+    NotServed. (For ALiBi's slopes, 2^(-8(h + 1)/H) with H a power of two:
+    attention(mask="causal+alibi").)
     """
     entry.arrays("(B, N, H, d)", q=q, k=k, v=v)
     window_size = entry.numbers("window_size", window_size, 2, "whole numbers from -1 on")

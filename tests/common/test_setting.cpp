@@ -349,6 +349,10 @@ TEST_CASE("a setting is refused if its scale, its lengths or its sinks do not fi
   packed.lengths = {5, 0};  // a sequence may be empty
   CHECK_NOTHROW(check(Setting{shape, 1, packed}));
   refused({{1, 1, 1, 5, 5, 64}, 1, sinks}, "the number of sinks = 2: allowed: 1, one for each head");
+  Mask alibi = Mask::causal;
+  alibi.alibi = true;
+  refused({{1, 6, 6, 5, 5, 64}, 1, alibi}, "H (heads) = 6 with alibi: allowed: powers of two");
+  for (const std::int64_t H : {1, 2, 64}) CHECK_NOTHROW(check(Setting{{1, H, H, 5, 5, 64}, 1, alibi}));
   sinks.sink[1] = INFINITY;
   refused({shape, 1, sinks}, "sink[1] = inf: allowed: finite numbers");
   Mask window = Mask::within(-1, 3);
