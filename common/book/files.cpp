@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -70,12 +71,16 @@ class TemporaryFile {
 
 }  // namespace
 
-std::string read_file(const fs::path& path) {
+std::string read_file(const fs::path& path, std::size_t most) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), &std::fclose);
   if (!file) fail("read", path, reason_of(errno));
   std::string text;
   char buffer[1 << 14];
-  while (const std::size_t count = std::fread(buffer, 1, sizeof buffer, file.get())) text.append(buffer, count);
+  while (text.size() < most) {
+    const std::size_t count = std::fread(buffer, 1, std::min(sizeof buffer, most - text.size()), file.get());
+    if (count == 0) break;
+    text.append(buffer, count);
+  }
   if (std::ferror(file.get())) fail("read", path, reason_of(errno));
   return text;
 }

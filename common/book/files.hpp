@@ -1,6 +1,7 @@
 // Reading and writing whole files, in one place: atomic writes, hashes, backups.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -10,8 +11,8 @@
 
 namespace workbook::book {
 
-/// The file's bytes. std::runtime_error naming the path if it cannot be read.
-std::string read_file(const std::filesystem::path& path);
+/// The file's bytes, at most the first `most`. std::runtime_error naming the path if it cannot be read.
+std::string read_file(const std::filesystem::path& path, std::size_t most = std::string::npos);
 /// Writes to a temporary file beside `path`, then renames it. Creates the parent folders. std::runtime_error on
 /// failure, which leaves an existing file unchanged.
 void write_file(const std::filesystem::path& path, std::string_view text);

@@ -88,7 +88,7 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
 }
 
 Problem problem_from_text(const Session& session, const ProblemOptions& options) {
-  const std::string text = text_bytes(session, options.text);
+  const std::string text = text_bytes(session, options.text, std::size_t(options.seq));
   constexpr std::int64_t widest = 4096;  // the three projections are (H·d)² numbers each
   if (options.heads > widest / options.head_dim) {
     fail_input(
@@ -157,10 +157,10 @@ void simulate(const std::string& gpu, std::string& backend) {
   if (backend.empty() && worker::gpu_present()) backend = name(Backend::sim);
 }
 
-std::string text_bytes(const Session& session, const std::string& file) {
-  if (file.empty()) return book::read_file(session.book.root / "common" / "attention" / "text.txt");
+std::string text_bytes(const Session& session, const std::string& file, std::size_t most) {
   try {
-    return book::read_file(file);
+    return book::read_file(file.empty() ? session.book.root / "common" / "attention" / "text.txt" : fs::path(file),
+                           most);
   } catch (const std::runtime_error& error) {
     fail_input("--text {}: {}", file, error.what());
   }

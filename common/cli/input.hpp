@@ -49,8 +49,8 @@ void simulate(const std::string& gpu);
 
 /// The bytes of the file that --text names; for an empty name those of common/attention/text.txt: README and the first
 /// three lessons of an earlier edition. The file never changes, so that the counts quoted in the lessons stay right.
-/// InputError if the file cannot be read.
-std::string text_bytes(const Session& session, const std::string& file);
+/// At most the first `most` bytes are read, since the file may be endless. InputError if the file cannot be read.
+std::string text_bytes(const Session& session, const std::string& file, std::size_t most);
 
 /// The problem. An embedded text is rounded to fp16, so that every stage gets the same values. InputError names the
 /// option at fault.

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
@@ -86,7 +87,11 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
   for (const MixedPrecision precision : kPrecisions) {
     if (options.precision == "all" || options.precision == name(precision)) precisions.push_back(precision);
   }
-  return new_experiment(s, precisions, text_bytes(session, options.text), code);
+  constexpr std::size_t longest = std::size_t(1) << 28;
+  std::string text = text_bytes(session, options.text, longest + 1);
+  if (text.size() > longest)
+    fail_input("--text {}: more than {} bytes; allowed: at most that number", options.text, longest);
+  return new_experiment(s, precisions, std::move(text), code);
 }
 
 }  // namespace
