@@ -41,7 +41,8 @@ struct StageRow {
   Backend backend = Backend::cpu;
   std::string pass;
   Element element = float32;  ///< of Q, K, V and O
-  std::string result = "ok";  ///< "ok", "failed", or why there is no result: "todo", "refused", "not compiled", …
+  std::string result = "ok";  ///< "ok", "failed", or why there is no verdict: "todo", "refused", "not compiled",
+                              ///< "cannot be judged" (a bound is larger than the output), …
   std::string message;
   bool supported = true;  ///< false: the stage or this machine cannot run the problem
   std::optional<double> max_error, bound, rms_error, rms_bound, previous_difference, extra_bytes, seconds;

@@ -1,4 +1,5 @@
 // `./workbook run`, with a text and with files, and its messages for stages that refuse or are wrong.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
@@ -324,6 +325,23 @@ TEST_CASE("the reader's stages: todo, wrong and right are told apart") {
   CHECK(contains(wrong.out, "OUTSIDE ITS BOUND"));
   CHECK(contains(wrong.out, "02_online_softmax: "));
   CHECK(contains(wrong.out, "elements of O are off"));
+}
+
+TEST_CASE("a bound that is larger than the output gives no verdict, and an endless text is read up to N") {
+  const WorkbookCopy book;
+  Tensor<float> large({1, 1, 64, 64});  // equal scores of 7·10⁹: a float resolves none of their differences
+  std::ranges::fill(large.values, 3e4F);
+  const std::string same = good_npy("large.npy", large), v = good_npy("v.npy", normal_tensor({1, 1, 64, 64}, 1));
+  const std::vector<std::string> call{"run", "--q", same, "--k", same, "--v", v, "--stage", "2"};
+  std::vector<std::string> as_json = call;
+  as_json.emplace_back("--json");
+  const Ran ran = book.run(as_json);
+  CHECK(ran.exit_code == 1);
+  const json stage = ran.document()["stages"][0];
+  CHECK(stage["result"] == "cannot be judged");
+  CHECK(contains(stage["message"], "a wrong O could be within this bound"));
+  CHECK(contains(book.run(call).out, "cannot be judged"));
+  CHECK(book.run({"run", "--seq", "64", "--stage", "2", "--text", "/dev/zero"}, {.time = 60}).exit_code == 0);
 }
 
 TEST_CASE("numbers that are not finite are strings, and what a stage throws is UTF-8 again") {
