@@ -158,12 +158,14 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
+  std::map<std::string, std::string> given = options.environment;
+  if (options.capture) given.insert({{"LC_ALL", "C.UTF-8"}, {"LANGUAGE", ""}});
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string variable(*entry);
-    if (!options.environment.contains(variable.substr(0, variable.find('=')))) variables.push_back(variable);
+    if (!given.contains(variable.substr(0, variable.find('=')))) variables.push_back(variable);
   }
-  for (const auto& [key, value] : options.environment) variables.push_back(key + "=" + value);
+  for (const auto& [key, value] : given) variables.push_back(key + "=" + value);
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);

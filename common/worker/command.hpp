@@ -12,8 +12,10 @@ namespace workbook::worker {
 struct CommandOptions {
   std::filesystem::path folder;                    ///< working directory; empty: this process's
   std::map<std::string, std::string> environment;  ///< added to this process's
-  bool capture = true;                             ///< capture stdout and stderr, or pass them through
-  double time = 0;                                 ///< seconds; 0: no limit
+  /// Capture stdout and stderr, or pass them through. The locale of a captured program is C.UTF-8, since what it
+  /// prints is parsed: a compiler writes "warning:" in the user's language.
+  bool capture = true;
+  double time = 0;  ///< seconds; 0: no limit
   /// If set, the program gets a pipe as descriptor 3, and this function receives each complete line written there. An
   /// exception ends the program and propagates to the caller.
   std::function<void(const std::string&)> on_line;

@@ -64,6 +64,21 @@ TEST_CASE("variables are added to the environment, or replace what is there") {
   ::unsetenv("WORKBOOK_TEST_OLD");
 }
 
+TEST_CASE("a program whose output is read runs in the locale C.UTF-8, unless it is given another") {
+  const char* const before = std::getenv("LC_ALL");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("LC_ALL", "de_DE.UTF-8", 1), ::setenv("LANGUAGE", "de:fr", 1);
+  CommandOptions options;
+  CHECK(shell("echo \"$LC_ALL,$LANGUAGE\"", options).output == "C.UTF-8,\n");
+  options.environment = {{"LC_ALL", "POSIX"}};
+  CHECK(shell("echo \"$LC_ALL\"", options).output == "POSIX\n");
+  options.environment.clear();
+  options.capture = false;
+  CHECK(shell("test \"$LC_ALL,$LANGUAGE\" = de_DE.UTF-8,de:fr", options).exit_code == 0);
+  ::unsetenv("LANGUAGE");
+  before == nullptr ? ::unsetenv("LC_ALL") : ::setenv("LC_ALL", kept.c_str(), 1);
+}
+
 TEST_CASE("a program runs in the folder that it is given, found from ours") {
   const TemporaryFolder folder;
   folder.write("program", "#!/bin/sh\npwd\n");
