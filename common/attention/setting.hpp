@@ -50,15 +50,20 @@ void for_shape_numbers(S&& shape, const Take& take) {
   take("B", shape.B), take("H", shape.H), take("Hkv", shape.Hkv);
   take("Nq", shape.Nq), take("Nk", shape.Nk), take("d", shape.d);
 }
+/// The same for the numbers of a mask's parts. Those of a part that the mask does not have are 0.
+template <class M, class Take>
+void for_part_numbers(M&& mask, const Take& take) {
+  take("window_left", mask.left), take("window_right", mask.right);
+  take("softcap", mask.softcap), take("alibi", mask.alibi);
+  take("rope", mask.rope), take("dropped", mask.dropped), take("dropout_seed", mask.seed);
+}
 /// The same for every number of a setting.
 template <class S, class Take>
 void for_numbers(S&& setting, const Take& take) {
   for_shape_numbers(setting.shape, take);
   take("scale", setting.scale);
   take("mask", setting.mask.kind);
-  take("window_left", setting.mask.left), take("window_right", setting.mask.right);
-  take("softcap", setting.mask.softcap), take("alibi", setting.mask.alibi);
-  take("rope", setting.mask.rope), take("dropped", setting.mask.dropped), take("dropout_seed", setting.mask.seed);
+  for_part_numbers(setting.mask, take);
 }
 /// The setting with number(name) for each number.
 template <class Number>

@@ -24,6 +24,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/attention/setting.hpp"
 #include "common/worker/protocol.hpp"
 #include "common/worker/reports.hpp"
 #include "common/worker/sanitizers.hpp"
@@ -190,6 +191,9 @@ std::string Call::text() const {
   std::string text = "\"" + operation_ + "\"";
   const char* separator = " with ";
   for (const auto& [name, value] : numbers_) {
+    bool is_absent = false;  // of a part that the mask does not have, of which the reader's chapter may know nothing
+    for_part_numbers(Mask(), [&](std::string_view part, auto) { is_absent |= name == part && value == 0; });
+    if (is_absent) continue;
     text += fmt::format("{}{}={:.6g}", separator, name, value);
     separator = ", ";
   }

@@ -20,6 +20,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/worker/calls.hpp"
 #include "common/worker/sanitizers.hpp"
 #include "common/worker/worker.hpp"
 #include "tests/worker/fixtures/fixtures.hpp"
@@ -27,6 +28,7 @@
 using namespace workbook::worker;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
+using workbook::Mask, workbook::Setting;
 namespace fs = std::filesystem;
 
 namespace {
@@ -357,6 +359,17 @@ TEST_CASE("the limit of memory is the worker's, not ours") {
 }
 
 // ---- Exceptions: the worker lives on. -------------------------------------------------------------------------------
+
+TEST_CASE("a call as text leaves out the numbers of parts that its mask does not have") {
+  Call call("forward");
+  add_numbers(call, {{1, 2, 2, 3, 4, 64}, 0.5F, Mask::causal});
+  CHECK(call.text() == "\"forward\" with B=1, H=2, Hkv=2, Nk=4, Nq=3, d=64, mask=1, scale=0.5");
+  Setting capped{{1, 2, 2, 3, 4, 64}, 0.5F, Mask::within(7, 0)};
+  capped.mask.softcap = 2, capped.mask.alibi = true;
+  Call with_parts("forward");
+  add_numbers(with_parts, capped);
+  CHECK_THAT(with_parts.text(), ContainsSubstring("alibi=1, d=64, mask=2, scale=0.5, softcap=2, window_left=7"));
+}
 
 TEST_CASE("an open exercise ends a call as todo, with its id") {
   Worker worker = zoo();
