@@ -100,6 +100,38 @@ MarkedFile split(std::string name, std::string_view text) {
   return file;
 }
 
+/// Whether git writes such a line before or after a side of a conflict. ======= alone could be a heading.
+bool is_conflict_marker(std::string_view line) {
+  for (const std::string_view marker : {"<<<<<<<", "|||||||", ">>>>>>>"}) {
+    if (line.starts_with(marker) && (line.size() == marker.size() || line[marker.size()] == ' ')) return true;
+  }
+  return false;
+}
+
+/// The damages of a text, which `lines` are the lines of.
+std::vector<Damage> damages_of(std::string_view text, const std::vector<std::string>& lines) {
+  if (text.empty()) return {};
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    return {{0, 0, "the file is encoded in UTF-16: save it as UTF-8"}};
+  if (text.find('\n') == std::string_view::npos && text.find('\r') < text.size() - 1)
+    return {{0, 0, "the lines end in CR alone, as on old Macs: save the file with line ends of LF or CRLF"}};
+  std::vector<Damage> damages;
+  for (int number = 1; number <= static_cast<int>(lines.size()); ++number) {
+    const std::string_view line = lines[std::size_t(number) - 1];
+    if (line.find('\0') != std::string_view::npos)
+      return {{number, number, "this line contains a NUL byte: save the file as text in UTF-8"}};
+    if (!is_conflict_marker(line)) continue;
+    const bool continues = !damages.empty() && !line.starts_with('<');
+    if (continues)
+      damages.back().last_line = number;
+    else
+      damages.push_back({number, number,
+                         "this line is a conflict marker of git: keep the lines of one side, and delete the lines that "
+                         "begin with <<<<<<<, =======, >>>>>>>"});
+  }
+  return damages;
+}
+
 std::string_view indent_of(std::string_view line) {
   return line.substr(0, line.find_first_not_of(white_space));
 }
@@ -339,6 +371,20 @@ const Region* MarkedFile::find(std::string_view id) const {
   return found == regions.end() ? nullptr : &*found;
 }
 
+const Damage* MarkedFile::damage_of(std::string_view id) const {
+  const Region* const region = find(id);
+  const auto found = std::ranges::find_if(damages, [&](const Damage& damage) {
+    return region == nullptr || damage.first_line == 0 ||
+           (damage.first_line <= region->end_line && damage.last_line >= region->todo_line);
+  });
+  return found == damages.end() ? nullptr : &*found;
+}
+
+std::string MarkedFile::message(const Damage& damage) const {
+  const std::string place = damage.first_line == 0 ? name : fmt::format("{}:{}", name, damage.first_line);
+  return place + ": " + damage.text;
+}
+
 MarkedFile parse_marked(std::string name, std::string_view text) {
   MarkedFile file = split(std::move(name), text);
   Parser(file).parse();
@@ -347,6 +393,7 @@ MarkedFile parse_marked(std::string name, std::string_view text) {
 
 MarkedFile parse_reader(std::string name, std::string_view text) {
   MarkedFile file = split(std::move(name), text);
+  file.damages = damages_of(text, file.lines);
   std::optional<Region> open;
   int todo_line = 0;  // line of the last TODO since the last region
   std::string todo_id;

@@ -41,6 +41,12 @@ struct Region {
   std::vector<std::string> body;        ///< lines without their ends
 };
 
+/// What makes a text unreadable as source: another encoding, other line ends, or a conflict that git has left in it.
+struct Damage {
+  int first_line = 0, last_line = 0;  ///< 0: the whole file
+  std::string text;                   ///< what it is, and what to do
+};
+
 /// A file split into lines, with its regions in order.
 struct MarkedFile {
   std::string name;                ///< for messages and #line
@@ -48,7 +54,13 @@ struct MarkedFile {
   std::vector<std::string> ends;   ///< of each line: "\n", "\r\n", or "" for a last line without one
   bool byte_order_mark = false;
   std::vector<Region> regions;
+  std::vector<Damage> damages;  ///< of a reader's file, in order
   const Region* find(std::string_view id) const;
+  /// What damages a region, or makes it impossible to find one: the first damage of the whole file or within the
+  /// region; of a region that is not there, the first damage. nullptr: none.
+  const Damage* damage_of(std::string_view id) const;
+  /// The damage for a message: "FILE:LINE: TEXT".
+  std::string message(const Damage& damage) const;
 };
 
 /// Parses a file. MarkerError for: BEGIN without END, END without BEGIN, nested regions, END of another id, a repeated
@@ -59,7 +71,7 @@ MarkedFile parse_marked(std::string name, std::string_view text);
 
 /// Parses a reader's file, which may be damaged. Returns the regions with both BEGIN and END, even if other regions are
 /// broken, so that one lost marker affects only one exercise. A TODO line may be missing (todo_line is then
-/// begin_line). Never throws MarkerError.
+/// begin_line). Also finds what damages the file as a whole. Never throws MarkerError.
 MarkedFile parse_reader(std::string name, std::string_view text);
 
 /// The body of a region in the stub: WORKBOOK_TODO(id); or its stub lines, indented like BEGIN.

@@ -87,17 +87,23 @@ bool is_marker_of(std::string_view line, std::string_view id) {
 /// solution.
 ExerciseProgress lost(const Book& book, const Chapter& chapter, const std::vector<MarkedFile>& files,
                       const std::string& id) {
+  const auto at = [&](const MarkedFile& file, int line) {
+    const Damage* const damage = file.damage_of(id);
+    return damage == nullptr
+               ? ExerciseProgress{Progress::lost, book.root / file.name, line}
+               : ExerciseProgress{Progress::lost, book.root / file.name, damage->first_line, file.message(*damage)};
+  };
   for (const MarkedFile& file : files) {
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
-      if (is_marker_of(file.lines[i], id)) return {Progress::lost, book.root / file.name, static_cast<int>(i) + 1};
+      if (is_marker_of(file.lines[i], id)) return at(file, static_cast<int>(i) + 1);
     }
   }
   for (const std::string& file : chapter.files) {
     const fs::path solution = book.solution(chapter, file);
     if (!fs::is_regular_file(solution) || !parse_reader("", read_file(solution)).find(id)) continue;
-    return {Progress::lost, book.reader(chapter, file), 0};
+    return at(files[std::size_t(&file - chapter.files.data())], 0);
   }
-  return {Progress::lost, book.root / files.front().name, 0};
+  return at(files.front(), 0);
 }
 
 Progress state_of(const Region& region, const Json& entry, const std::string& sources) {
@@ -124,7 +130,7 @@ std::map<std::string, ExerciseProgress> load_progress(const Book& book) {
     const std::string sources = test_sources(book, chapter);
     for (const Exercise& exercise : chapter.exercises) {
       const Found found = find_region(files, exercise.id);
-      if (!found.region) {
+      if (!found.region || found.file->damage_of(exercise.id)) {
         states[exercise.id] = lost(book, chapter, files, exercise.id);
         continue;
       }

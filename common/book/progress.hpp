@@ -15,7 +15,7 @@ enum class Progress {
   untested,  ///< edited since the last test
   passing,
   failing,
-  lost,  ///< its markers or the reader's file are missing
+  lost,  ///< its markers or the reader's file are missing, or the file is damaged
 };
 const char* name(Progress progress);
 
@@ -23,6 +23,7 @@ struct ExerciseProgress {
   Progress state = Progress::open;
   std::filesystem::path file;  ///< chapters/NN_name/file
   int line = 0;                ///< its BEGIN line (its TODO line if open); if lost, a remaining marker line or 0
+  std::string damage = {};     ///< if lost: what damages the file; empty: markers are missing
 };
 
 /// The state of every exercise by id, from the reader's files and .workbook/progress.json.

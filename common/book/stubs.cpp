@@ -131,6 +131,8 @@ Pristine find_pristine(const Book& book, const Chapter& chapter, const std::stri
 
 /// Throws a message about the damaged markers of exercise `id`.
 [[noreturn]] void fail_lost(const std::string& id, const MarkedFile& reader, int expected_line) {
+  if (const Damage* damage = reader.damage_of(id))
+    throw ManifestError(reader.message(*damage) + "; nothing was changed");
   const int last_line = static_cast<int>(reader.lines.size());
   std::string problem = fmt::format("{}:{}: the markers of exercise {} are missing", reader.name,
                                     std::clamp(expected_line, 1, std::max(1, last_line)), id);

@@ -38,8 +38,8 @@ Answer answer_in(const Session& session, const std::filesystem::path& folder, co
 }
 
 /// Why the answer is not shown yet; empty if the exercise has passed.
-std::string not_yet(const std::string& id, Progress state) {
-  switch (state) {
+std::string not_yet(const std::string& id, const book::ExerciseProgress& at) {
+  switch (at.state) {
     case Progress::passing:
       return "";
     case Progress::open:
@@ -50,6 +50,7 @@ std::string not_yet(const std::string& id, Progress state) {
       return fmt::format("exercise {} does not pass yet: ./workbook test {} says why, ./workbook hint {} helps", id, id,
                          id);
     case Progress::lost:
+      if (!at.damage.empty()) return at.damage;
       return fmt::format("the markers of exercise {} are missing from your file: ./workbook test {} says which", id,
                          id);
   }
@@ -117,8 +118,9 @@ int solution(const Session& session, const SolutionOptions& options) {
   const book::Chapter& chapter = session.book.chapter(id.substr(0, id.find('.')));
   if (!session.book.has_solutions(chapter))
     throw EnvironmentError(fmt::format("solution {}: this copy of the book does not include its solutions", id));
-  const Progress state = book::load_progress(session.book).at(id).state;
-  if (const std::string missing = not_yet(id, state); !missing.empty()) {
+  const book::ExerciseProgress at = book::load_progress(session.book).at(id);
+  const Progress state = at.state;
+  if (const std::string missing = not_yet(id, at); !missing.empty()) {
     if (!options.anyway) {
       print_error("{}; --anyway shows the book's answer now\n", missing);
       return kTestFailed;

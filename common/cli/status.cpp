@@ -37,6 +37,7 @@ std::string advice(const book::Chapter& chapter, const book::Exercise& exercise,
       return fmt::format("exercise {} fails: ./workbook test {}, or ./workbook hint {}", exercise.id, chapter.number,
                          exercise.id);
     case Progress::lost:
+      if (!at.damage.empty()) return at.damage;
       return fmt::format(
           "the markers of exercise {} are missing from {}: restore them, or\n  ./workbook reset --file {}", exercise.id,
           file, exercise.id);

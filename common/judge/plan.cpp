@@ -18,6 +18,7 @@ using book::Exercise;
 /// The regions by exercise. Without solutions/ (in a release) they are those of the tree itself.
 std::map<std::string, RegionInTree> regions_of(const Workspace& workspace, const Chapter& chapter, const Tree& tree) {
   std::map<std::string, RegionInTree> found;
+  std::optional<RegionInTree> damaged;
   for (const std::string& file : chapter.files) {
     const fs::path solution_path = workspace.book.solution(chapter, file);
     const fs::path reader_path = tree.written() / file;
@@ -32,7 +33,10 @@ std::map<std::string, RegionInTree> regions_of(const Workspace& workspace, const
                              ? book::parse_marked(workspace.shown(solution_path), book::read_file(solution_path))
                              : region_in.reader;
     for (const book::Region& region : region_in.solution.regions) found[region.id] = region_in;
+    if (!damaged && !region_in.reader.damages.empty()) damaged = region_in;
   }
+  for (const Exercise& exercise : chapter.exercises)
+    if (damaged) found.try_emplace(exercise.id, *damaged);  // in a release, a damaged file shows none of its regions
   return found;
 }
 
@@ -93,6 +97,10 @@ PlannedExercise plan_exercise(const Workspace& workspace, Plan& plan, const std:
   }
   const RegionInTree& in = found->second;
   const book::Region* region = in.error.empty() ? in.reader.find(id) : nullptr;
+  if (const book::Damage* damage = in.error.empty() ? in.reader.damage_of(id) : nullptr) {
+    planned.broken = in.reader.message(*damage);
+    return planned;
+  }
   if (region == nullptr) {
     planned.broken = in.error.empty() ? lost_markers(in.reader, id) : in.error;
     planned.broken += fmt::format("\n  restore the marker lines, or reset the file: ./workbook reset --file {}", id);

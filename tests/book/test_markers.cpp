@@ -286,3 +286,49 @@ TEST_CASE("a region given twice is nobody's") {
   const MarkedFile file = parse_reader("file.cpp", sums_stub + sums_stub);
   CHECK(file.regions.empty());
 }
+
+TEST_CASE("a file that is no readable text is named, with its line") {
+  const auto damage = [](const std::string& text) {
+    const MarkedFile file = parse_reader("file.cpp", text);
+    return file.damages.empty() ? "" : file.message(file.damages.front());
+  };
+  const std::string text = "int a;\n// TODO(1.1) Do.\n// BEGIN 1.1\nint b;\n// END 1.1\n";
+  CHECK(damage("").empty());
+  CHECK(damage(text).empty());
+  CHECK(damage("\xEF\xBB\xBF" + text).empty());
+  CHECK(damage("one line\r").empty());
+  std::string wide("\xFF\xFE"), wide_big("\xFE\xFF"), old;
+  for (const char c : text) {
+    wide += c, wide += '\0';
+    wide_big += '\0', wide_big += c;
+    old += c == '\n' ? '\r' : c;
+  }
+  for (const std::string& each : {wide, wide_big})
+    CHECK(damage(each) == "file.cpp: the file is encoded in UTF-16: save it as UTF-8");
+  CHECK_THAT(damage(wide.substr(2)), StartsWith("file.cpp:1: this line contains a NUL byte"));
+  CHECK_THAT(damage(text + std::string("\0", 1)), StartsWith("file.cpp:6: this line contains a NUL byte"));
+  CHECK_THAT(damage(old), StartsWith("file.cpp: the lines end in CR alone"));
+}
+
+TEST_CASE("a conflict that git has left damages the regions that it touches") {
+  const std::string first = "// TODO(1.1) Do.\n// BEGIN 1.1\nint a;\n// END 1.1\n",
+                    before = "// TODO(1.2) Do.\n// BEGIN 1.2\n", after = "// END 1.2\n",
+                    conflict =
+                        "<<<<<<< HEAD\nint mine;\n||||||| base\n=======\nWORKBOOK_TODO(1.2);\n>>>>>>> origin/main\n";
+  const auto said = [](const std::string& text, const char* id) {
+    const MarkedFile file = parse_reader("file.cpp", text);
+    const Damage* damage = file.damage_of(id);
+    return damage == nullptr ? "" : file.message(*damage);
+  };
+  const std::string within = first + before + conflict + after;
+  CHECK(said(within, "1.1").empty());
+  CHECK_THAT(said(within, "1.2"), StartsWith("file.cpp:7: this line is a conflict marker of git"));
+  // The conflict may hold the marker lines of both sides, or begin in one region and end in another.
+  CHECK_THAT(said(first + "<<<<<<< HEAD\n" + before + after + "=======\n" + before + after + ">>>>>>> x\n", "1.2"),
+             StartsWith("file.cpp:5: "));
+  const std::string across = "// BEGIN 1.1\n<<<<<<< HEAD\n// END 1.1\n// BEGIN 1.2\n=======\n>>>>>>> x\n// END 1.2\n";
+  for (const char* id : {"1.1", "1.2"}) CHECK_THAT(said(across, id), StartsWith("file.cpp:2: "));
+  // Between regions the compiler reports it.
+  CHECK(said(first + conflict + before + after, "1.2").empty());
+  CHECK(said(first + "int x = 1 <<<<<<< 2;\n// ======= a heading\n" + before + after, "1.2").empty());
+}

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "common/book/progress.hpp"
@@ -93,6 +94,24 @@ TEST_CASE("an exercise is lost with its markers, alone") {
   CHECK(folder.state("1.1") == Progress::lost);
   CHECK(folder.progress("1.1").file == folder / sums_file);
   CHECK(folder.progress("1.1").line == 0);
+}
+
+TEST_CASE("an exercise in a damaged file is lost, and what damages it is kept") {
+  const StartedBook folder;
+  folder.edit(sums_file, "  return b + a;", "<<<<<<< HEAD\nreturn b + a;\n=======\nWORKBOOK_TODO(1.1);\n>>>>>>> x");
+  CHECK(folder.state("1.1") == Progress::lost);
+  CHECK(folder.progress("1.1").line == 7);
+  CHECK(folder.progress("1.1").damage.starts_with("chapters/01_sums/sums.cpp:7: this line is a conflict marker"));
+  CHECK(folder.state("1.2") == Progress::open);
+  std::string old = folder.read(sums_file);
+  std::ranges::replace(old, '\n', '\r');
+  const std::string text = folder.read(sums_file);
+  folder.write(sums_file, old);
+  CHECK(folder.progress("1.2").damage.starts_with("chapters/01_sums/sums.cpp: the lines end in CR alone"));
+  folder.write(sums_file, text);
+  folder.write(sums_file, "\xFF\xFE" + folder.read(sums_file));
+  CHECK(folder.state("1.2") == Progress::lost);
+  CHECK(folder.progress("1.2").damage.starts_with("chapters/01_sums/sums.cpp: the file is encoded in UTF-16"));
 }
 
 TEST_CASE("a damaged cache counts as empty and is written anew") {

@@ -233,6 +233,33 @@ TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
   }
 }
 
+TEST_CASE("a file that is no readable text, or that holds a conflict, is named, and no advice is to start over") {
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  const std::string text = book.read(file_1);
+  const auto said = [&](const std::string& written, const std::string& what, const std::vector<std::string>& verbs) {
+    book.write(file_1, written);
+    for (const std::string& verb : verbs) {
+      const Ran ran = verb == "status" ? book.run({verb}) : book.run({verb, "1.1"});
+      INFO(verb << "\n" << ran.out << ran.err);
+      CHECK(contains(ran.out + ran.err, file_1 + what));
+      CHECK_FALSE(contains(ran.out + ran.err, "reset --file"));
+    }
+    CHECK(book.read(file_1) == written);
+  };
+  std::string wide("\xFF\xFE"), old;
+  for (const char c : text) wide += c, wide += '\0', old += c == '\n' ? '\r' : c;
+  said(wide, ": the file is encoded in UTF-16: save it as UTF-8", {"test", "status", "reset", "solution"});
+  said(old, ": the lines end in CR alone, as on old Macs", {"test", "status", "reset", "solution"});
+  book.write(file_1, text);
+  const int line = book.line_of(file_1, "// BEGIN 1.1") + 1;
+  book.edit(file_1, "  // BEGIN 1.1\n",
+            "  // BEGIN 1.1\n<<<<<<< HEAD\n  WORKBOOK_TODO(1.1);\n=======\n>>>>>>> origin/main\n");
+  said(book.read(file_1), fmt::format(":{}: this line is a conflict marker of git", line),
+       {"test", "status", "solution"});
+  CHECK(book.run({"test", "1.2"}).exit_code == 0);
+}
+
 TEST_CASE("a region that needs a helper from outside passes by the whole chapter, and a note says so") {
   const WorkbookCopy book;
   solve_chapter_1(book);
