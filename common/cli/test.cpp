@@ -118,18 +118,51 @@ std::vector<Wanted> wanted_by(const Session& session, const TestOptions& options
   return wanted;
 }
 
-/// Plans everything and builds it in one build.
+/// Whether it is an exercise that is still open. Nothing has to be built to say so.
+bool is_open(const Wanted& want) {
+  const auto open = [&](const judge::Plan& plan) {
+    const auto found = plan.exercises.find(want.exercise);
+    return found != plan.exercises.end() && found->second.open;
+  };
+  return !want.plans.empty() && std::ranges::all_of(want.plans, open);
+}
+
+/// The run of an open exercise, whose tests are all todo.
+ChapterRun open_run(const Session& session, const Wanted& want, const std::string& only) {
+  const judge::Plan& plan = want.plans.front();
+  const judge::RegionInTree& in = plan.regions.at(want.exercise);
+  ChapterRun run;
+  run.chapter = want.chapter;
+  run.backend = plan.request.backend;
+  run.tree = want.tree.name;
+  for (const std::string& test : want.chapter->find(want.exercise)->tests) {
+    if (!only.empty() && test != only) continue;
+    Verdict& verdict = run.tests.emplace_back();
+    verdict.chapter = want.chapter->name();
+    verdict.exercise = want.exercise;
+    verdict.test = test;
+    verdict.backend = run.backend;
+    verdict.result = Result::todo;
+    verdict.message = "todo " + want.exercise;
+    verdict.place = {session.shown(want.tree.written() / in.file), in.reader.find(want.exercise)->begin_line + 1};
+  }
+  return run;
+}
+
+/// Plans everything and builds it in one build, apart from open exercises.
 judge::Built build_all(const Session& session, std::vector<Wanted>& wanted, RunRequest request,
                        const std::string& backend) {
   std::vector<std::string> targets;
   std::vector<judge::Plan> all;
   for (Wanted& want : wanted) {
-    const std::vector<std::string> more = test_targets(session, *want.chapter);
-    targets.insert(targets.end(), more.begin(), more.end());
     request.exercise = want.exercise;
     want.plans = plan_backends(session, *want.chapter, want.tree, request, worker::backend_named(backend));
+    if (is_open(want)) continue;
+    const std::vector<std::string> more = test_targets(session, *want.chapter);
+    targets.insert(targets.end(), more.begin(), more.end());
     all.insert(all.end(), want.plans.begin(), want.plans.end());
   }
+  if (all.empty()) return {};
   std::sort(targets.begin(), targets.end());
   targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
   session.progress(wanted.size() == 1 ? fmt::format("chapter {}: building", wanted[0].chapter->number) : "building");
@@ -140,6 +173,7 @@ judge::Built build_all(const Session& session, std::vector<Wanted>& wanted, RunR
 /// The runs of one chapter, without those that have no test.
 std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, const judge::Built& built,
                                    RunRequest request) {
+  if (is_open(want)) return {open_run(session, want, request.only)};
   std::vector<ChapterRun> runs;
   for (const judge::Plan& plan : want.plans) {
     request.backend = plan.request.backend;

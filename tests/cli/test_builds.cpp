@@ -64,3 +64,15 @@ TEST_CASE("a test starts one build, of one chapter or of several, and no more of
   CHECK(builds.of({"test", "1"}) == Builds{2, 1});
   fs::remove(book / "common/attention/remark.hpp");
 }
+
+TEST_CASE("an exercise that is open needs no compiler") {
+  const WorkbookCopy book;
+  const CountedBuilds builds(book);
+  CHECK(book.run({"test", "1.1"}).exit_code == 1);
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"test", "1.1"}, {"test", "1.1", "2.1"}, {"test", "1.1", "--json"}})
+    CHECK(builds.of(arguments) == CountedBuilds::Builds{0, 0});
+  const Ran ran = book.run({"test", "1.1"});
+  CHECK(contains(ran.out, "todo 1.1 (chapters/01_naive_attention/naive_attention.cpp:"));
+  CHECK(contains(ran.out, "next: exercise 1.1"));
+}
