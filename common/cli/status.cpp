@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "common/book/progress.hpp"
+#include "common/cli/released.hpp"
 #include "common/cli/verbs.hpp"
-#include "common/grading/assignment.hpp"
 
 namespace workbook::cli {
 namespace {
@@ -47,13 +47,6 @@ std::string advice(const book::Chapter& chapter, const book::Exercise& exercise,
   return "";
 }
 
-/// The exercises that a release leaves open. With solutions/ present, an assignment.toml does not describe this folder.
-std::optional<grading::Assignment> released(const Session& session) {
-  const std::filesystem::path path = session.book.root / "assignment.toml";
-  if (std::filesystem::is_directory(session.book.root / "solutions") || !std::filesystem::exists(path)) return {};
-  return grading::load_assignment(path, session.book);
-}
-
 }  // namespace
 
 int status(const Session& session, const StatusOptions& /*options*/) {
@@ -81,9 +74,7 @@ int status(const Session& session, const StatusOptions& /*options*/) {
     for (const book::Exercise& exercise : chapter.exercises) {
       const book::ExerciseProgress& at = progress.at(exercise.id);
       const std::string file = session.shown(at.file);
-      // A given exercise is not the reader's work, unless it has been broken.
-      const bool given = assignment && !assignment->is_open(exercise.id) &&
-                         (at.state == Progress::untested || at.state == Progress::passing);
+      const bool given = is_given(assignment, exercise, at.state);
       exercises.push_back({{"id", exercise.id},
                            {"title", exercise.title},
                            {"state", given ? "given" : name(at.state)},
@@ -97,8 +88,7 @@ int status(const Session& session, const StatusOptions& /*options*/) {
         continue;
       }
       done += at.state == Progress::passing;
-      // An exercise without points is optional and is never suggested as the next step.
-      const bool left_open = exercise.points == 0 && at.state == Progress::open;
+      const bool left_open = is_left_open(exercise, at.state);
       open += at.state == Progress::open && !left_open;
       untested += at.state == Progress::untested;
       failing += at.state == Progress::failing || at.state == Progress::lost;

@@ -7,6 +7,7 @@
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
 #include "common/book/text.hpp"
+#include "common/cli/next_step.hpp"
 #include "common/judge/localize.hpp"
 
 namespace workbook::cli {
@@ -151,31 +152,6 @@ std::string counts_text(const ChapterRun& run) {
   return text;
 }
 
-/// The next step after passing: how the book solves the exercise, and what is still open.
-std::string after_passing(const Session& session, const Chapter& chapter, const std::string& exercise) {
-  const auto progress = book::load_progress(session.book);
-  const std::string solution = session.book.has_solutions(chapter)
-                                   ? fmt::format("./workbook solution {} shows how the book does it",
-                                                 exercise.empty() ? chapter.exercises.front().id : exercise)
-                                   : "";
-  // Open exercises of this chapter first, then those of later chapters, then skipped earlier ones.
-  std::vector<Chapter> chapters = session.book.chapters;
-  std::ranges::rotate(chapters, std::ranges::find(chapters, chapter.number, &Chapter::number));
-  for (const Chapter& other : chapters) {
-    for (const book::Exercise& each : other.exercises) {
-      const book::ExerciseProgress& at = progress.at(each.id);
-      if (at.state == Progress::passing) continue;
-      const std::string then =
-          other.number == chapter.number
-              ? fmt::format("exercise {}, {}: {}:{}", each.id, each.title, session.shown(at.file), at.line)
-              : fmt::format("chapter {}, {}: read chapters/{}/README.md", other.number, other.title, other.name());
-      return solution.empty() ? then : solution + "; then " + then;
-    }
-  }
-  return (solution.empty() ? "" : solution + "; ") +
-         "all exercises are solved: ./workbook run --chapters runs your stages";
-}
-
 /// Whether that line contains a lab's WORKBOOK_MEND.
 bool is_lab_line(const Session& session, const judge::SourcePlace& place) {
   std::istringstream text(book::read_file(session.book.root / place.file));
@@ -291,11 +267,11 @@ void print_next(const Session& session, const std::vector<ChapterRun>& runs, con
   }
   if (passed == nullptr) {
     fmt::print("next: ./workbook doctor lists what is missing on this machine\n");
-  } else if (passed->tree == "solutions") {
+  } else if (passed->tree == "solutions" && !is_finished(session, *passed->chapter, exercise)) {
     fmt::print("next: your own code: ./workbook test {}\n",
                exercise.empty() ? std::to_string(passed->chapter->number) : exercise);
   } else {
-    fmt::print("next: {}\n", after_passing(session, *passed->chapter, exercise));
+    fmt::print("next: {}\n", after_passing(session, runs, *passed->chapter, exercise));
   }
 }
 

@@ -450,12 +450,21 @@ TEST_CASE("what is next is said when everything passes too") {
   book.solve("1.2");
   CHECK(contains(book.run({"test", "1.2"}).out,
                  "next: ./workbook solution 1.2 shows how the book does it; then exercise 1.1"));
-  CHECK(contains(book.run({"test", "1.2", "--solutions"}).out, "next: your own code: ./workbook test 1.2"));
+  CHECK(contains(book.run({"test", "1.1", "--solutions"}).out, "next: your own code: ./workbook test 1.1"));
+  CHECK(contains(book.run({"test", "1.2", "--solutions"}).out, "then exercise 1.1"));
   // A reader who starts with chapter 2 continues there and is not sent to chapter 1 first.
   book.solve("2.1");
   CHECK(contains(book.run({"test", "2.1"}).out, "then exercise 2.2"));
   solve_chapter_1(book);
   CHECK(contains(book.run({"test", "1"}).out, "then chapter 2"));
+  // Nothing that is finished is proposed.
+  CHECK(contains(book.run({"test", "1", "--solutions"}).out, "then chapter 2"));
+  for (const char* id : {"2.1", "2.2", "2.3"}) book.solve(id);
+  for (const char* all : {"1", "2"}) {
+    const Ran ran = book.run({"test", all});
+    INFO(ran.out);
+    CHECK(contains(ran.out, "all exercises are solved") == (all[0] == '2'));
+  }
 }
 
 TEST_CASE("the compiler's warnings are shown where they are about the reader's own lines") {
