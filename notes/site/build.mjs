@@ -1,13 +1,12 @@
-// Builds the site: pages through Eleventy, scripts through esbuild, the index of the search through MiniSearch.
+// Builds the site: pages through Eleventy, scripts through esbuild, the indexes of the search through MiniSearch.
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import Eleventy from '@11ty/eleventy';
 import { build as bundle } from 'esbuild';
-import MiniSearch from 'minisearch';
 import { escapeHtml, factsOf, highlighted, makeMarkdown, sectionsOf } from './markdown.mjs';
 import { Links, between, findPages } from './pages.mjs';
 import { pageStyle } from './figures/paint.mjs';
-import { searchFields } from './search-fields.mjs';
+import { indexes } from './search.mjs';
 
 const mark = '.flashattention-workbook-site'; // in a folder that this has written and may replace
 
@@ -56,18 +55,6 @@ function pageData(page, pages, sections, root) {
   };
 }
 
-function searchScript(pages, sectionsByPage) {
-  const search = new MiniSearch(searchFields);
-  let id = 0;
-  for (const page of pages) {
-    for (const section of sectionsByPage.get(page) ?? []) {
-      const text = section.text.replace(/\s+/g, ' ').trim();
-      search.add({ id: id++, page: page.title, title: section.title, text, url: page.url + section.anchor, lesson: page.group === 'chapters' });
-    }
-  }
-  return `window.workbookSearch = ${JSON.stringify(JSON.stringify(search))};\n`;
-}
-
 async function writeScripts(tool, out) {
   const common = { bundle: true, minify: true, target: 'es2020', format: 'iife', logLevel: 'silent', legalComments: 'none' };
   for (const [entry, name] of [['page.mjs', 'page.js'], ['figures/mount.mjs', 'figures.js']])
@@ -110,7 +97,9 @@ export async function build({ root, tool, out, withSolutions }) {
   await eleventy.write();
   if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
   for (const file of links.files) cpSync(join(root, file), join(out, file));
-  writeFileSync(join(out, 'assets/search.js'), searchScript(pages, sections));
+  const found = indexes(pages.map((page) => ({ page, sections: sections.get(page) ?? [{ title: page.title, anchor: '' }] })));
+  for (const [name, index] of Object.entries(found))
+    writeFileSync(join(out, `assets/search-${name}.js`), `(window.workbookSearch ??= {}).${name} = ${JSON.stringify(JSON.stringify(index))};\n`);
   await writeScripts(tool, out);
   return { pages: pages.length, list: pages.map(({ url, path, group, title }) => ({ url, path, group, title })) };
 }

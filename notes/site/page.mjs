@@ -1,6 +1,6 @@
 // What every page does: colours, contents on a narrow screen, search, answers shown in print.
 import MiniSearch from 'minisearch';
-import { searchFields } from './search-fields.mjs';
+import { find, marked, options } from './search.mjs';
 
 const byId = (id) => document.getElementById(id);
 const prefix = document.body.dataset.prefix;
@@ -27,62 +27,67 @@ const current = document.querySelector('#book-contents [aria-current]');
 const contents = byId('book-contents');
 if (current && current.offsetTop > contents.clientHeight) contents.scrollTop = current.offsetTop - contents.clientHeight / 2;
 
-// --- Search: the index is a script, so that it can be read from a folder too -----------------------------------------
+// --- Search: an index is a script, so that it can be read from a folder too -------------------------------------------
 
 const dialog = byId('book-search'), words = byId('book-words'), results = byId('book-results'), found = byId('book-found');
-const most = 20;
-let index;
+const most = 20, loaded = {};
 
-function loadIndex() {
-  if (index) return index;
-  index = new Promise((resolve, reject) => {
-    const script = document.createElement('script');
-    script.src = `${prefix}assets/search.js`;
-    script.onload = () => resolve(MiniSearch.loadJSON(window.workbookSearch, searchFields));
-    script.onerror = reject;
-    document.head.append(script);
-  });
-  return index;
+const load = (name) =>
+  (loaded[name] ??= new Promise((resolve, reject) => {
+    const onload = () => resolve(MiniSearch.loadJSON(window.workbookSearch[name], options[name]));
+    document.head.append(Object.assign(document.createElement('script'), { src: `${prefix}assets/search-${name}.js`, onload, onerror: reject }));
+  }));
+
+/// Found words are marked; of a long text, the part round the first of them is shown.
+function withMarks(tag, text, terms, length = Infinity) {
+  const parts = marked(text, terms), at = Math.max(0, parts[0].length - length / 3);
+  if (at > 0) parts[0] = `…${parts[0].slice(at)}`;
+  const element = document.createElement(tag);
+  for (const [i, part] of parts.entries()) {
+    const left = length - element.textContent.length;
+    if (left <= 0) break;
+    element.append(i % 2 === 0 ? part.slice(0, left) : Object.assign(document.createElement('mark'), { textContent: part }));
+  }
+  return element;
 }
 
-/// The words round the first match.
-function excerpt(hit) {
-  const lower = hit.text.toLowerCase();
-  const at = Math.max(0, ...hit.terms.map((term) => lower.indexOf(term)).filter((place) => place >= 0).slice(0, 1));
-  const from = Math.max(0, at - 60);
-  return `${from > 0 ? '…' : ''}${hit.text.slice(from, from + 180)}…`;
-}
-
-async function search() {
-  const loaded = await loadIndex();
-  const all = words.value.trim() === '' ? [] : loaded.search(words.value);
-  const hits = [...all.filter((hit) => hit.lesson), ...all.filter((hit) => !hit.lesson)].slice(0, most); // lessons first
-  found.textContent = words.value.trim() === '' ? '' : all.length === 0 ? 'Nothing found.'
-    : all.length > most ? `${all.length} found, the first ${most} of them:` : `${all.length} found`;
+function show(hits, searching) {
+  found.textContent = searching ?? (hits.length === 0 ? 'Nothing found.' : hits.length > most ? `${hits.length} found, the first ${most} of them:` : `${hits.length} found`);
   results.replaceChildren(
-    ...hits.map((hit) => {
-      const item = document.createElement('li'), link = document.createElement('a'), text = document.createElement('p');
-      link.href = prefix + hit.url;
-      link.textContent = hit.title === hit.page ? hit.page : `${hit.page}: ${hit.title}`;
+    ...hits.slice(0, most).map(({ page, title, url, text, terms }) => {
+      const item = document.createElement('li'), link = withMarks('a', title === page ? page : `${page}: ${title}`, terms);
+      link.href = prefix + url;
       link.addEventListener('click', () => dialog.close());
-      text.textContent = excerpt(hit);
-      item.append(link, text);
+      item.append(link, withMarks('p', text ?? '', terms, 180));
       return item;
     }),
   );
 }
 
+/// Headings at once; the text as soon as its index is here.
+async function search() {
+  const query = words.value, still = () => words.value === query;
+  if (query.trim() === '') return show([], '');
+  found.textContent = 'Loading…';
+  const headings = await load('headings');
+  if (still()) show(find(query, headings), 'Searching the text…');
+  const text = await load('text');
+  if (still()) show(find(query, headings, text));
+}
+
 function openSearch() {
   dialog.showModal();
   words.select();
-  loadIndex();
+  load('headings');
 }
 byId('book-find').addEventListener('click', openSearch);
 words.addEventListener('input', search);
-words.addEventListener('keydown', (event) => {
-  if (event.key !== 'Enter') return;
+dialog.addEventListener('keydown', (event) => {
+  const all = [words, ...results.querySelectorAll('a')], step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step) all[(all.indexOf(document.activeElement) + step + all.length) % all.length].focus();
+  else if (event.key === 'Enter' && document.activeElement === words) all[1]?.click();
+  else return;
   event.preventDefault();
-  results.querySelector('a')?.click();
 });
 document.addEventListener('keydown', (event) => {
   const typing = event.target.closest('input, select, textarea');

@@ -4,6 +4,7 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import MiniSearch from 'minisearch';
 import { chromium } from 'playwright-core';
 import { draws, figures } from './figures/kinds.mjs';
 import { edgesOf, maskCells } from './figures/mask-map.mjs';
@@ -12,6 +13,7 @@ import { readResults } from './figures/results.mjs';
 import { waitsOf } from './figures/timeline.mjs';
 import { withIndices } from './markdown.mjs';
 import { slugOf } from './pages.mjs';
+import { find, options } from './search.mjs';
 
 const programs = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/snap/bin/chromium'];
 
@@ -503,14 +505,17 @@ async function testPage(reader) {
 
   await page.keyboard.press('/');
   await page.locator('#book-words').fill('bank conflict');
-  await page.locator('#book-results a').first().waitFor({ timeout: 10000 });
-  // The count is of all that was found, and lessons come before notes.
+  await page.locator('#book-found', { hasText: ' found' }).waitFor({ timeout: 10000 });
   const found = Number(/\d+/.exec(await page.locator('#book-found').textContent())[0]);
+  expectEqual(await page.locator('#book-results a').count(), Math.min(found, 20), 'of all that was found, twenty are shown');
+  expect((await page.locator('#book-results li:not(:has(mark))').count()) === 0, 'what was found is marked');
+  const focused = () => page.evaluate(() => document.activeElement.getAttribute('href'));
   const where = await page.locator('#book-results a').evaluateAll((all) => all.map((link) => link.getAttribute('href')));
-  expect(found >= where.length && (found > 20 || found === where.length), `${found} found, ${where.length} shown`);
-  const firstNote = where.findIndex((href) => href.includes('notes/')), lastLesson = where.findLastIndex((href) => href.includes('chapters/'));
-  expect(firstNote < 0 || firstNote > lastLesson, `lessons before notes: ${where.join(' ')}`);
-  await page.keyboard.press('Enter');
+  for (const [key, link] of [['ArrowDown', where[0]], ['ArrowDown', where[1]], ['ArrowUp', where[0]], ['ArrowUp', null], ['ArrowUp', where.at(-1)]]) {
+    await page.keyboard.press(key);
+    expectEqual(await focused(), link, key);
+  }
+  await page.locator('#book-words').press('Enter');
   await page.waitForURL((url) => !url.href.includes('notes/results.html'));
   expect(/bank conflict/i.test(await page.locator('main').textContent()), 'what was found is on the page');
 
@@ -716,6 +721,26 @@ async function testInChromium(tests, executablePath, out, tool, pages, trace) {
   }
 }
 
+/// Twenty questions of readers, and the page that answers each.
+function testSearch(out) {
+  const window = {};
+  for (const name of Object.keys(options)) new Function('window', readFileSync(join(out, `assets/search-${name}.js`), 'utf8'))(window);
+  const load = (name) => MiniSearch.loadJSON(window.workbookSearch[name], options[name]), headings = load('headings'), text = load('text');
+  const answers = Object.entries({
+    '4.3': '04_q_split/index.html#43-', 'exercise 11.6': '11_wgmma/index.html#116-', 'chapter 9': '09_backward_registers/index.html',
+    'q_split.hpp': '04_q_split/q_split.hpp.html', 'online softmax': '02_online_softmax/index.html', 'conditional rescaling': '04_q_split/index.html#48-',
+    'what is an LSE': 'glossary.html#lse', logsumexp: 'glossary.html#lse', 'warp specialization': 'glossary.html#warp-specialisation',
+    'sliding window': 'glossary.html#sliding-window', 'race condition': 'glossary.html#race', HBM: 'glossary.html#device-memory',
+    'why padding': 'glossary.html#padding', 'bank conflicts': 'glossary.html#bank-conflict', warp: 'glossary.html#thread-block-warp-and-lane',
+    'how to install': 'installing.html', 'circular buffer': 'glossary.html#ring-of-stages', nsight: 'profiling.html',
+    dropout: 'glossary.html#dropout', 'online sofmax': '02_online_softmax/index.html',
+  });
+  expectEqual(answers.length, 20, 'queries');
+  const wrong = answers.map(([query, url]) => [query, url, find(query, headings, text)[0]?.url]).filter(([, url, first]) => !first?.includes(url));
+  expectEqual(wrong, [], 'query, expected and first');
+  expect(find('online softmax', headings).length > 3, 'headings are found before the text is loaded');
+}
+
 /// As many formulas in a page as in its source, and no dollar that is left of one.
 function testFormulas(root, out, pages) {
   let found = 0;
@@ -751,6 +776,7 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('indices are set low and exponents high, names stay as they are', testIndices);
   await tests.run('every formula is typeset', () => testFormulas(root, out, pages));
   await tests.run('a link to the glossary shows its definition', () => testTerms(out, pages));
+  await tests.run('the search answers twenty questions', () => testSearch(out));
   await tests.run('every block of code is one', () => testCode(root, out, pages));
   await tests.run('every link leads somewhere', () => testLinks(out, pages));
   await tests.run('an id is there once', () => testIds(out, pages));

@@ -1,0 +1,66 @@
+// What the search finds, for the page and for its test. Headings come first and have a small index of their own; the
+// index of the text is loaded after it.
+import MiniSearch from 'minisearch';
+
+const silent = new Set('a an and are do does for how i in is it of on or the to what where which why with'.split(' '));
+const word = /(\d+(?:\.\d+)+|[\p{L}\p{N}]+)/u;
+const tokenize = (text) => text.split(word).filter((part, i) => i % 2 === 1);
+/// "tile" and "tiles" are one word, and so are "specialisation" and "specialization".
+const stem = (word) => word.replace(/(?<=..[^sui])s$/, '').replace(/is(?=(e|ed|er|ing|ation)?$)/, 'iz');
+const processTerm = (term) => (silent.has(term.toLowerCase()) ? null : stem(term.toLowerCase()));
+const common = { tokenize, processTerm, searchOptions: { prefix: true, combineWith: 'AND', boost: { title: 3, also: 3 } } };
+export const options = {
+  headings: { ...common, fields: ['title', 'also', 'page'], storeFields: ['page', 'title', 'url', 'lesson', 'term', 'names'] },
+  text: { ...common, fields: ['title', 'text'], storeFields: ['text'] },
+};
+
+const key = (text) => tokenize(text).map(processTerm).filter(Boolean).join(' ');
+
+/// The documents of both indexes: {page, sections}, of which the glossary's name synonyms.
+export function indexes(pages) {
+  const made = { headings: new MiniSearch(options.headings), text: new MiniSearch(options.text) };
+  let id = 0;
+  for (const { page, sections } of pages) {
+    for (const { title, anchor, text } of sections) {
+      const [, number, bare] = /^(?:(Chapter \d+|\d+\.\d+):? )?(.*?)(?: \((?:about )?\d+ lines?.*\))?$/.exec(title);
+      const term = page.path === 'notes/glossary.md', lesson = page.group === 'chapters';
+      const also = term ? `${title}, ${/Also called ([^.]*)\./.exec(text)?.[1] ?? ''}`.split(/, | or | and | \(|\)/) : [];
+      const document = { id, page: (page.chapter ?? page).title, title, also: also.join(' '), url: page.url + anchor, term, lesson };
+      made.headings.add({ ...document, names: page.group === 'notes' && !term ? [] : [number, bare, ...also].filter(Boolean).map(key) });
+      if (text) made.text.add({ id, title, text: text.replace(/\s+/g, ' ').trim() });
+      ++id;
+    }
+  }
+  return made;
+}
+
+/// What is named like the query, but for notes; then headings, then the text, in both lessons first:
+/// {page, title, url, text, terms}. A synonym finds what its term finds.
+export function find(words, headings, text) {
+  const query = words.replace(/^\s*(exercise|test)\s+(?=\d)/i, ''), named = key(query);
+  const hits = (more) => {
+    const exact = headings.search(query, more).filter(({ names }) => names.includes(named));
+    const names = [query, ...exact.filter(({ term }) => term).map(({ title }) => title)], found = new Map();
+    const queries = names.map((name) => ({ combineWith: 'AND', queries: [name] }));
+    for (const [level, index] of [[2, headings], [0, text]]) {
+      for (const { id, score, terms } of index?.search({ combineWith: 'OR', queries }, more) ?? []) {
+        const document = { ...headings.getStoredFields(id), ...text?.getStoredFields(id) };
+        const order = level + document.lesson + (document.names.includes(named) ? 4 : 0);
+        if (!found.has(id)) found.set(id, { ...document, score, terms, order });
+      }
+    }
+    return [...found.values()].sort((a, b) => b.order - a.order || b.score - a.score);
+  };
+  const exact = hits({});
+  return exact.length > 0 ? exact : hits({ fuzzy: 0.2 });
+}
+
+/// The words of a text, alternating: not found, found, not found, …
+export function marked(text, terms) {
+  const parts = [''];
+  text.split(word).forEach((part, i) => {
+    if (i % 2 === 1 && terms.includes(processTerm(part))) parts.push(part, '');
+    else parts[parts.length - 1] += part;
+  });
+  return parts;
+}
