@@ -18,7 +18,11 @@ function sourceHtml(page) {
     // A comment or string of several lines: what is open at a line's end is closed there and opened again.
     const before = open.join('');
     for (const tag of line.match(/<span[^>]*>|<\/span>/g) ?? []) tag === '</span>' ? open.pop() : open.push(tag);
-    return `<span class="line" id="L${i + 1}">${before}${line}${'</span>'.repeat(open.length)}</span>`;
+    const linked = line.replace(/\bTODO\(([\d.]+)\)/, (task, id) => {
+      const { lesson, anchor } = page.chapter.exercises.find((exercise) => exercise.id === id);
+      return `<a href="${between(page.url, lesson.url)}#${anchor}">${task}</a>`;
+    });
+    return `<span class="line" id="L${i + 1}">${before}${linked}${'</span>'.repeat(open.length)}</span>`;
   });
   return `<h1><code>${escapeHtml(page.path)}</code></h1>
 <p>${page.group === 'solutions' ? 'The solution' : 'A file'} of

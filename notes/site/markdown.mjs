@@ -14,7 +14,7 @@ import ini from 'highlight.js/lib/languages/ini';
 import json from 'highlight.js/lib/languages/json';
 import python from 'highlight.js/lib/languages/python';
 import { figures } from './figures/kinds.mjs';
-import { slugOf } from './pages.mjs';
+import { between, slugOf } from './pages.mjs';
 
 for (const [name, language] of Object.entries({ bash, cpp, ini, json, python })) hljs.registerLanguage(name, language);
 const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini', json: 'json', python: 'python' };
@@ -45,6 +45,15 @@ export function factsOf(root, page, image) {
   return facts.kind in figures ? facts : undefined;
 }
 
+/// Below an exercise's heading: its task, how to test it, and its hints, each of which shows the next one.
+function card(page, { id, points, lines, source, line, hints }) {
+  const words = (text) => text.split('`').map((part, i) => (i % 2 === 0 ? withIndices(escapeHtml(part)) : `<code>${escapeHtml(part)}</code>`)).join('');
+  const count = (number, word) => `${number} ${word}${number === 1 ? '' : 's'}`;
+  return `<p>${count(points, 'point')} · about ${count(lines, 'line')} · <a href="${between(page.url, source.url)}#L${line}"><code>${source.title}</code>, line ${line}</a></p>
+<p class="command"><code>./workbook test ${id}</code></p>
+${hints.map((hint, i) => `<details class="hint"><summary>Hint ${i + 1} of ${hints.length}</summary><p>${words(hint)}</p></details>\n`).join('')}</section>\n`;
+}
+
 const safeJson = (value) => JSON.stringify(value).replaceAll('<', '\\u003c');
 
 /// env.sourcePath of a rendering says whose text it is.
@@ -61,6 +70,13 @@ export function makeMarkdown({ root, links }) {
   const rules = md.renderer.rules;
   const pageOf = (env) => links.byPath.get(env.sourcePath);
 
+  const exerciseOf = (env, heading) => pageOf(env).exercises?.find(({ anchor }) => anchor === heading.attrGet('id'));
+  rules.heading_open = (tokens, i, options, env, self) =>
+    (exerciseOf(env, tokens[i]) ? '<section class="exercise">\n' : '') + self.renderToken(tokens, i, options);
+  rules.heading_close = (tokens, i, options, env, self) => {
+    const exercise = exerciseOf(env, tokens[i - 2]);
+    return self.renderToken(tokens, i, options) + (exercise ? card(pageOf(env), exercise) : '');
+  };
   rules.fence = (tokens, i) => {
     const language = tokens[i].info.trim().split(/\s+/)[0];
     // Code may wrap on a narrow screen; what is drawn with letters may not.

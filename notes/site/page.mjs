@@ -1,4 +1,4 @@
-// What every page does: colours, contents on a narrow screen, search, answers shown in print.
+// What every page does: colours, contents on a narrow screen, copying, search, answers shown in print.
 import MiniSearch from 'minisearch';
 import { find, marked, options } from './search.mjs';
 
@@ -26,6 +26,18 @@ menu.addEventListener('click', () => {
 const current = document.querySelector('#book-contents [aria-current]');
 const contents = byId('book-contents');
 if (current && current.offsetTop > contents.clientHeight) contents.scrollTop = current.offsetTop - contents.clientHeight / 2;
+
+// --- Copying -----------------------------------------------------------------------------------------------------
+
+for (const block of document.querySelectorAll('.command')) {
+  const button = Object.assign(document.createElement('button'), { type: 'button', className: 'copy', textContent: 'Copy' });
+  button.addEventListener('click', async () => {
+    await navigator.clipboard.writeText(block.querySelector('code').textContent);
+    button.textContent = 'Copied';
+    setTimeout(() => (button.textContent = 'Copy'), 2000);
+  });
+  block.append(button);
+}
 
 // --- Search: an index is a script, so that it can be read from a folder too -------------------------------------------
 
@@ -101,7 +113,7 @@ document.addEventListener('keydown', (event) => {
 
 let closed = [];
 window.addEventListener('beforeprint', () => {
-  closed = [...document.querySelectorAll('main details:not([open])')];
+  closed = [...document.querySelectorAll('main details:not([open], .hint)')];
   for (const details of closed) details.open = true;
 });
 window.addEventListener('afterprint', () => {

@@ -3,8 +3,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, extname, join } from 'node:path';
 import { posix } from 'node:path';
+import { parse } from 'smol-toml';
 
-const sourceExtensions = { '.cpp': 'cpp', '.hpp': 'cpp', '.cu': 'cpp', '.cuh': 'cpp', '.toml': 'ini' };
+const sourceFile = /\.(cpp|hpp|cuh?)$/;
 
 /// A heading's anchor, as GitHub makes it: links that work there work here.
 export const slugOf = (text) =>
@@ -34,13 +35,22 @@ const markdownPage = (root, path, group) => {
 function sourcePages(root, folder, group, chapter) {
   if (!existsSync(join(root, folder))) return [];
   return readdirSync(join(root, folder))
-    .filter((name) => name !== 'pictures.toml' && extname(name) in sourceExtensions)
+    .filter((name) => sourceFile.test(name))
     .sort()
     .map((name) => {
       const path = `${folder}/${name}`;
-      const language = sourceExtensions[extname(name)];
-      return { path, url: urlOf(path), group, title: name, text: read(root, path), language, chapter };
+      return { path, url: urlOf(path), group, title: name, text: read(root, path), language: 'cpp', chapter };
     });
+}
+
+/// The exercises of chapter.toml, each with its heading's anchor and where its task is.
+function exercisesOf(root, lesson) {
+  return parse(read(root, lesson.path.replace('README.md', 'chapter.toml'))).exercise.map((exercise) => {
+    const task = `TODO(${exercise.id})`, source = lesson.sources.find(({ text }) => text.includes(task));
+    const line = source.text.split('\n').findIndex((text) => text.includes(task)) + 1;
+    const anchor = slugOf(lesson.text.split('\n').find((text) => text.startsWith(`### ${exercise.id} `)).slice(3));
+    return { ...exercise, lesson, source, line, anchor };
+  });
 }
 
 /// All pages. In reading order: the start, chapters, notes; then sources.
@@ -67,7 +77,10 @@ export function findPages({ root, withSolutions }) {
     page.previous = toRead[i - 1];
     page.next = toRead[i + 1];
   });
-  for (const lesson of lessons) lesson.sources = sources.filter((source) => source.chapter === lesson);
+  for (const lesson of lessons) {
+    lesson.sources = sources.filter((source) => source.chapter === lesson);
+    lesson.exercises = exercisesOf(root, lesson);
+  }
   return [...toRead, ...sources];
 }
 

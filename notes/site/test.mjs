@@ -527,10 +527,19 @@ async function testPage(reader) {
   expect(await page.locator('#book-contents').isVisible(), 'and unfold');
 
   await reader.open('chapters/02_online_softmax/index.html');
+  const command = page.locator('.exercise .command').first(), hints = page.locator('.exercise').first().locator('.hint');
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await command.locator('.copy').click();
+  await command.locator('.copy', { hasText: 'Copied' }).waitFor({ timeout: 5000 });
+  expectEqual(await page.evaluate(() => navigator.clipboard.readText()), './workbook test 2.1', 'what is copied');
+  expect((await hints.nth(0).isVisible()) && !(await hints.nth(1).isVisible()), 'the second hint is hidden');
+  await hints.nth(0).locator('summary').click();
+  expect((await hints.nth(1).isVisible()) && !(await hints.nth(2).isVisible()), 'until the first one is open');
+  await hints.nth(0).locator('summary').click();
   await page.emulateMedia({ media: 'print' });
   expect(!(await page.locator('header').isVisible()) && !(await page.locator('.touch').first().isVisible()), 'paper has no controls');
   await page.evaluate(() => window.dispatchEvent(new Event('beforeprint')));
-  expect((await page.locator('main details:not([open])').count()) === 0, 'paper has the answers to "predict before you run"');
+  expect((await page.locator('main details:not([open], .hint)').count()) === 0, 'paper has the answers to "predict before you run"');
   await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
   expect((await page.locator('main details[open]').count()) === 0, 'and the screen has them folded again');
   await page.emulateMedia({ media: 'screen', colorScheme: 'light' });
@@ -754,6 +763,29 @@ function testFormulas(root, out, pages) {
   expect(found > 0, 'no page has a formula');
 }
 
+/// Every exercise of every chapter.toml has its card, which leads to its task, which leads back.
+function testExercises(root, out, pages) {
+  let exercises = 0;
+  for (const { url, path } of pages.filter(({ group }) => group === 'chapters')) {
+    const html = readFileSync(join(out, url), 'utf8'), manifest = readFileSync(join(root, dirname(path), 'chapter.toml'), 'utf8');
+    const cards = html.match(/<section class="exercise">[^]*?<\/section>/g) ?? [], listed = manifest.split('[[exercise]]').slice(1);
+    expectEqual(cards.length, listed.length, `${url}: cards`);
+    for (const card of cards) {
+      const [, id] = /<span>([\d.]+) /.exec(card), entry = listed.find((text) => text.includes(`id = "${id}"`));
+      const [, points, lines] = /points = (\d+)\nlines = (\d+)/.exec(entry), hints = /\nhints = \[\n([^]*?)\n\]/.exec(entry)[1].split('\n').length;
+      const [, anchor] = /<h3 id="([^"]*)"/.exec(card), [, file, line] = /href="([^"#]*)#L(\d+)"/.exec(card);
+      for (const part of [`${points} point`, `about ${lines} line`, `>./workbook test ${id}<`, `Hint 1 of ${hints}<`])
+        expect(card.includes(part), `${url}, card of ${id}: no ${part}`);
+      expectEqual(card.split('<details class="hint">').length - 1, hints, `${url}: hints of ${id}`);
+      const task = readFileSync(join(out, dirname(url), file), 'utf8').split('\n').find((text) => text.includes(`id="L${line}"`));
+      expect(task.includes(`<a href="index.html#${anchor}">TODO(${id})</a>`), `${file}, line ${line}, does not lead back to ${id}: ${task}`);
+      ++exercises;
+    }
+  }
+  expect(exercises >= 150, `only ${exercises} exercises`);
+  expect(!pages.some(({ path }) => path.endsWith('.toml')), 'a page shows a manifest, and so all hints');
+}
+
 function testTerms(out, pages) {
   let terms = 0;
   for (const page of pages.filter((page) => page.group === 'chapters')) {
@@ -775,6 +807,7 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('anchors are GitHub’s', () => expectEqual(slugOf('What `l` is, and O’s 2^x'), 'what-l-is-and-os-2x', 'slug'));
   await tests.run('indices are set low and exponents high, names stay as they are', testIndices);
   await tests.run('every formula is typeset', () => testFormulas(root, out, pages));
+  await tests.run('an exercise is a card, which leads to its task and back', () => testExercises(root, out, pages));
   await tests.run('a link to the glossary shows its definition', () => testTerms(out, pages));
   await tests.run('the search answers twenty questions', () => testSearch(out));
   await tests.run('every block of code is one', () => testCode(root, out, pages));
