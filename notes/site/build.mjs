@@ -49,10 +49,12 @@ function pageData(page, pages, sections, root) {
     templateEngineOverride: page.language ? 'html' : 'md', // and no template language over the book's own braces
     sourcePath: page.path,
     pageTitle: page.title,
+    description: page.chapter ? `${page.title} of ${page.chapter.title}.` : /^(.{0,160})(\s|$)/.exec(sections.find(({ text }) => text)?.text)?.[1],
     prefix: between(page.url, 'index.html').replace(/index\.html$/, ''),
     chapters: pages.filter((p) => p.group === 'start' || p.group === 'chapters').map(entry),
     notes: pages.filter((p) => p.group === 'notes').map(entry),
     outline: sections.filter((section) => section.level === 2),
+    missing: page.group === 'missing',
     previous: link(page, page.previous),
     next: link(page, page.next),
     figures: kinds.length > 0,
@@ -101,7 +103,7 @@ export async function build({ root, tool, out, withSolutions }) {
   await eleventy.write();
   if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
   for (const file of links.files) cpSync(join(root, file), join(out, file));
-  const found = indexes(pages.map((page) => ({ page, sections: sections.get(page) ?? [{ title: page.title, anchor: '' }] })));
+  const found = indexes(pages.filter(({ group }) => group !== 'missing').map((page) => ({ page, sections: sections.get(page) ?? [{ title: page.title, anchor: '' }] })));
   for (const [name, index] of Object.entries(found))
     writeFileSync(join(out, `assets/search-${name}.js`), `(window.workbookSearch ??= {}).${name} = ${JSON.stringify(JSON.stringify(index))};\n`);
   await writeScripts(tool, out);

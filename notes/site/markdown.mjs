@@ -58,7 +58,13 @@ const safeJson = (value) => JSON.stringify(value).replaceAll('<', '\\u003c');
 
 /// env.sourcePath of a rendering says whose text it is.
 export function makeMarkdown({ root, links }) {
-  const md = new MarkdownIt({ html: true });
+  const md = new MarkdownIt({ html: true, linkify: true });
+  // References are links: arXiv:1706.03762, and addresses as they are printed, docs.nvidia.com.
+  md.linkify.set({ fuzzyEmail: false }).tlds(['com', 'io', 'org']).add('arxiv:', {
+    validate: /^\d{4}\.\d{4,5}/,
+    normalize: (match) => (match.url = `https://arxiv.org/abs/${match.text.slice(6)}`),
+  });
+  md.linkify.normalize = (match) => (match.url = match.schema === '' ? `https://${match.text}` : match.url);
   // $…$ and $$…$$, typeset here: pages need no script for them. MathML is beside it for screen readers.
   md.use(tex, {
     render(formula, displayMode) {
@@ -80,11 +86,11 @@ export function makeMarkdown({ root, links }) {
   rules.fence = (tokens, i) => {
     const language = tokens[i].info.trim().split(/\s+/)[0];
     // Code may wrap on a narrow screen; what is drawn with letters may not.
-    return `<pre tabindex="0"${language in languages ? ' class="wraps"' : ''}><code>${highlighted(tokens[i].content, language)}</code></pre>\n`;
+    return `<pre tabindex="0"${language in languages ? ' class="wraps"' : language === 'text' ? ' class="drawing"' : ''}><code>${highlighted(tokens[i].content, language)}</code></pre>\n`;
   };
   rules.text = (tokens, i) => withIndices(escapeHtml(tokens[i].content));
   rules.code_block = (tokens, i) =>
-    `<pre tabindex="0"><code>${withIndices(escapeHtml(tokens[i].content))}</code></pre>\n`;
+    `<pre tabindex="0" class="drawing"><code>${withIndices(escapeHtml(tokens[i].content))}</code></pre>\n`;
   rules.code_inline = (tokens, i, options, env) => {
     const code = `<code>${escapeHtml(tokens[i].content)}</code>`;
     const inLink = tokens.slice(0, i).reduce((depth, t) => depth + (t.type === 'link_open') - (t.type === 'link_close'), 0);
@@ -139,8 +145,7 @@ export function sectionsOf(md, page) {
       const level = Number(token.tag.slice(1));
       if (level > 1) sections.push({ level, title, anchor: `#${token.attrGet('id')}`, text: '' });
     } else if (token.type === 'inline' && tokens[i - 1].type !== 'heading_open') {
-      const words = token.children.filter((child) => child.type === 'text' || child.type === 'code_inline');
-      sections.at(-1).text += `${words.map((child) => child.content).join(' ')} `;
+      sections.at(-1).text += `${token.children.map(({ type, content }) => (type === 'softbreak' ? ' ' : content)).join('')} `;
     } else if (token.type === 'fence') {
       sections.at(-1).text += `${token.content} `;
     }

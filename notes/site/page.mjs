@@ -29,14 +29,20 @@ if (current && current.offsetTop > contents.clientHeight) contents.scrollTop = c
 
 // --- Copying -----------------------------------------------------------------------------------------------------
 
-for (const block of document.querySelectorAll('.command')) {
+for (const block of document.querySelectorAll('main pre:not(.drawing), .command')) {
   const button = Object.assign(document.createElement('button'), { type: 'button', className: 'copy', textContent: 'Copy' });
   button.addEventListener('click', async () => {
     await navigator.clipboard.writeText(block.querySelector('code').textContent);
     button.textContent = 'Copied';
     setTimeout(() => (button.textContent = 'Copy'), 2000);
   });
-  block.append(button);
+  let place = block;
+  if (block.matches('pre')) {
+    place = Object.assign(document.createElement('div'), { className: 'code' });
+    block.replaceWith(place);
+    place.append(block);
+  }
+  place.append(button);
 }
 
 // --- Search: an index is a script, so that it can be read from a folder too -------------------------------------------

@@ -53,6 +53,16 @@ function exercisesOf(root, lesson) {
   });
 }
 
+/// A title or a repository that notes/reading.md links is a link wherever it is named as a source.
+function linkTitles(pages) {
+  const { text } = pages.find(({ path }) => path === 'notes/reading.md');
+  for (const [, title, address] of text.matchAll(/\*?\[([^\]]+)\]\((https:[^)]+)\)/g)) {
+    const words = title.trim().split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')).join('\\s+');
+    const named = new RegExp(title.endsWith('repository') ? `(?<!\\[)${words}` : `(?<=\\*)${words}(?=\\*)`, 'g');
+    for (const page of pages) page.text = page.text.replace(named, (name) => `[${name}](${address})`);
+  }
+}
+
 /// All pages. In reading order: the start, chapters, notes; then sources.
 export function findPages({ root, withSolutions }) {
   const lessons = readdirSync(join(root, 'chapters'))
@@ -77,11 +87,15 @@ export function findPages({ root, withSolutions }) {
     page.previous = toRead[i - 1];
     page.next = toRead[i + 1];
   });
+  linkTitles(toRead);
   for (const lesson of lessons) {
     lesson.sources = sources.filter((source) => source.chapter === lesson);
     lesson.exercises = exercisesOf(root, lesson);
+    const files = [lesson, ...lesson.sources];
+    files.slice(1).forEach((file, i) => Object.assign(file, { previous: files[i], next: files[i + 2] ?? lesson.next }));
   }
-  return [...toRead, ...sources];
+  const missing = '# Page not found\n\nThis address has no page. Begin at the [start](README.md), or use the search.\n';
+  return [...toRead, ...sources, { path: '404.md', url: '404.html', group: 'missing', text: missing, title: 'Page not found' }];
 }
 
 /// The way from one page's folder to another address of the site.

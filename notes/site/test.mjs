@@ -532,6 +532,7 @@ async function testPage(reader) {
   await command.locator('.copy').click();
   await command.locator('.copy', { hasText: 'Copied' }).waitFor({ timeout: 5000 });
   expectEqual(await page.evaluate(() => navigator.clipboard.readText()), './workbook test 2.1', 'what is copied');
+  expectEqual(await page.locator('main pre:not(.drawing)').count(), await page.locator('.code .copy').count(), 'copy buttons');
   expect((await hints.nth(0).isVisible()) && !(await hints.nth(1).isVisible()), 'the second hint is hidden');
   await hints.nth(0).locator('summary').click();
   expect((await hints.nth(1).isVisible()) && !(await hints.nth(2).isVisible()), 'until the first one is open');
@@ -786,6 +787,30 @@ function testExercises(root, out, pages) {
   expect(!pages.some(({ path }) => path.endsWith('.toml')), 'a page shows a manifest, and so all hints');
 }
 
+/// The sources of lessons and the entries of notes/reading.md: each has an address, but for a standard and for code.
+function testReferences(out, pages) {
+  const none = [];
+  let references = 0;
+  for (const { url } of pages.filter(({ group, path }) => group === 'chapters' || path === 'notes/reading.md')) {
+    const html = readFileSync(join(out, url), 'utf8'), sources = /<h2 id="sources"[^]*?(<h2|<footer)/.exec(html)?.[0];
+    for (const [entry] of (sources ?? html).matchAll(sources ? /<li>[^]*?<\/li>/g : /<p><strong>[^]*?<\/p>/g)) {
+      ++references;
+      if (!/href="https:/.test(entry) && !/IEEE 754|torch\.amp|scaled_dot_product|pull requests/.test(entry)) none.push(`${url}: ${entry}`);
+    }
+  }
+  expectEqual(none, [], 'references without an address');
+  expect(references > 100, `only ${references} references`);
+}
+
+function testHeads(out, pages) {
+  for (const { url, group } of pages) {
+    const html = readFileSync(join(out, url), 'utf8');
+    expect(/<meta name="description" content="[^"]{10,}"/.test(html), `${url} has no description`);
+    expect(/<link rel="icon" href="data:image/.test(html), `${url} has no icon`);
+    expect(group === 'missing' || /rel="(prev|next)"/.test(html), `${url} leads to no other page`);
+  }
+}
+
 function testTerms(out, pages) {
   let terms = 0;
   for (const page of pages.filter((page) => page.group === 'chapters')) {
@@ -808,6 +833,8 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('indices are set low and exponents high, names stay as they are', testIndices);
   await tests.run('every formula is typeset', () => testFormulas(root, out, pages));
   await tests.run('an exercise is a card, which leads to its task and back', () => testExercises(root, out, pages));
+  await tests.run('a reference is a link', () => testReferences(out, pages));
+  await tests.run('a page has a description, an icon, and a page before or after it', () => testHeads(out, pages));
   await tests.run('a link to the glossary shows its definition', () => testTerms(out, pages));
   await tests.run('the search answers twenty questions', () => testSearch(out));
   await tests.run('every block of code is one', () => testCode(root, out, pages));
