@@ -5,6 +5,8 @@ import Eleventy from '@11ty/eleventy';
 import { build as bundle } from 'esbuild';
 import { escapeHtml, factsOf, highlighted, makeMarkdown, sectionsOf } from './markdown.mjs';
 import { Links, between, findPages } from './pages.mjs';
+import { drawPlot } from './figures/charts.mjs';
+import { figures } from './figures/kinds.mjs';
 import { pageStyle } from './figures/paint.mjs';
 import { indexes } from './search.mjs';
 
@@ -22,12 +24,13 @@ function sourceHtml(page) {
       const { lesson, anchor } = page.chapter.exercises.find((exercise) => exercise.id === id);
       return `<a href="${between(page.url, lesson.url)}#${anchor}">${task}</a>`;
     });
-    return `<span class="line" id="L${i + 1}">${before}${linked}${'</span>'.repeat(open.length)}</span>`;
+    const indent = /^ */.exec(line)[0].length;
+    return `<span class="line" id="L${i + 1}"${indent === 0 ? '' : ` style="--indent:${indent}"`}>${before}${linked}${'</span>'.repeat(open.length)}\n</span>`;
   });
   return `<h1><code>${escapeHtml(page.path)}</code></h1>
 <p>${page.group === 'solutions' ? 'The solution' : 'A file'} of
 <a href="${between(page.url, page.chapter.url)}">${escapeHtml(page.chapter.title)}</a>.</p>
-<pre tabindex="0" class="source"><code>${rows.join('\n')}</code></pre>`;
+<pre tabindex="0" class="source"><code>${rows.join('')}</code></pre>`;
 }
 
 const link = (from, page) => page && { title: page.title, href: between(from.url, page.url) };
@@ -42,7 +45,7 @@ function pageData(page, pages, sections, root) {
     sources: other === shownIn ? (other.sources ?? []).map((s) => ({ ...link(page, s), current: s === page, group: s.group })) : [],
   });
   const images = [...page.text.matchAll(/!\[[^\]]*\]\(([^)]*\.svg)\)/g)].map((match) => match[1]);
-  const kinds = page.language ? [] : images.map((image) => factsOf(root, page, image)?.kind).filter(Boolean);
+  const kinds = page.language ? [] : images.map((image) => factsOf(root, page, image)?.kind).filter((kind) => kind in figures);
   return {
     layout: 'page.njk',
     permalink: page.url,
@@ -53,7 +56,7 @@ function pageData(page, pages, sections, root) {
     prefix: between(page.url, 'index.html').replace(/index\.html$/, ''),
     chapters: pages.filter((p) => p.group === 'start' || p.group === 'chapters').map(entry),
     notes: pages.filter((p) => p.group === 'notes').map(entry),
-    outline: sections.filter((section) => section.level === 2),
+    outline: sections.filter(({ level, anchor }) => level === 2 || page.exercises?.some((exercise) => anchor === `#${exercise.anchor}`)),
     missing: page.group === 'missing',
     previous: link(page, page.previous),
     next: link(page, page.next),
@@ -102,7 +105,11 @@ export async function build({ root, tool, out, withSolutions }) {
   });
   await eleventy.write();
   if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
-  for (const file of links.files) cpSync(join(root, file), join(out, file));
+  for (const file of links.files) {
+    cpSync(join(root, file), join(out, file));
+    const facts = file.endsWith('.svg') && factsOf(root, { path: '.' }, file);
+    if (facts?.kind === 'plot') writeFileSync(join(out, file.replace(/svg$/, 'narrow.svg')), drawPlot(facts, { wide: 300 }).file(facts.title));
+  }
   const found = indexes(pages.filter(({ group }) => group !== 'missing').map((page) => ({ page, sections: sections.get(page) ?? [{ title: page.title, anchor: '' }] })));
   for (const [name, index] of Object.entries(found))
     writeFileSync(join(out, `assets/search-${name}.js`), `(window.workbookSearch ??= {}).${name} = ${JSON.stringify(JSON.stringify(index))};\n`);

@@ -37,12 +37,11 @@ export const withIndices = (html) =>
     .replace(index, (all, base, braced, plain) => `${base}<sub>${braced ?? plain}</sub>`)
     .replace(exponent, (all, base, bracketed, plain) => `${base}<sup>${bracketed ?? plain}</sup>`);
 
-/// The facts beside a picture, if there is a figure for them.
+/// The facts beside a picture, if there are any.
 export function factsOf(root, page, image) {
   const file = join(root, posix.join(posix.dirname(page.path), image.replace(/\.svg$/, '.json')));
   if (!image.endsWith('.svg') || !existsSync(file)) return undefined;
-  const facts = JSON.parse(readFileSync(file, 'utf8'));
-  return facts.kind in figures ? facts : undefined;
+  return JSON.parse(readFileSync(file, 'utf8'));
 }
 
 /// Below an exercise's heading: its task, how to test it, and its hints, each of which shows the next one.
@@ -118,16 +117,13 @@ export function makeMarkdown({ root, links }) {
     return self.renderToken(tokens, i, options);
   };
   rules.image = (tokens, i, options, env) => {
-    const token = tokens[i], source = token.attrGet('src');
-    const target = links.resolve(pageOf(env), source);
-    const picture = `<img src="${target}" alt="${escapeHtml(token.content)}">`;
-    const facts = factsOf(root, pageOf(env), source);
-    if (!facts) return picture;
-    return (
-      `<span class="with-facts">${picture}</span>` +
-      `<script type="application/json" data-figure="${facts.kind}" data-source="${escapeHtml(source)}">` +
-      `${safeJson(facts)}</script>`
-    );
+    const token = tokens[i], source = token.attrGet('src'), facts = factsOf(root, pageOf(env), source);
+    const target = links.resolve(pageOf(env), source), image = `<img src="${target}" alt="${escapeHtml(token.content)}">`;
+    const narrow = facts?.kind === 'plot' && target.replace(/svg$/, 'narrow.svg'); // build.mjs draws it
+    const picture = narrow ? `<picture><source media="(max-width: 52rem)" srcset="${narrow}">${image}</picture>` : image;
+    const framed = `<span class="drawn" tabindex="0">${picture}</span>`;
+    if (!(facts?.kind in figures)) return framed;
+    return `${framed}<script type="application/json" data-figure="${facts.kind}" data-source="${escapeHtml(source)}">${safeJson(facts)}</script>`;
   };
   return md;
 }

@@ -16,16 +16,27 @@ theme.addEventListener('change', () => {
   } catch {} // a browser may keep nothing for files: then the choice holds for this page
 });
 
-// --- Contents ----------------------------------------------------------------------------------------------------
+// --- Contents and outline: columns of a wide page, panels of a narrow one ---------------------------------------------
 
-const menu = byId('book-menu');
-menu.addEventListener('click', () => {
-  const open = document.body.classList.toggle('contents-open');
-  menu.setAttribute('aria-expanded', String(open));
-});
-const current = document.querySelector('#book-contents [aria-current]');
-const contents = byId('book-contents');
-if (current && current.offsetTop > contents.clientHeight) contents.scrollTop = current.offsetTop - contents.clientHeight / 2;
+const contents = byId('book-contents'), outline = byId('book-outline');
+const reveal = (panel, link) => link && (panel.scrollTop = Math.max(0, link.offsetTop - panel.clientHeight / 2));
+const toCurrent = (panel) => reveal(panel, panel.querySelector('[aria-current]'));
+for (const panel of [contents, outline].filter(Boolean)) {
+  panel.addEventListener('toggle', () => toCurrent(panel));
+  panel.addEventListener('click', (event) => event.target.closest('a') && panel.togglePopover(false));
+}
+toCurrent(contents);
+
+/// The section that is being read is the last one that begins above the middle of the upper half.
+const links = [...document.querySelectorAll('#book-outline a')];
+const sections = links.map((link) => byId(decodeURIComponent(link.hash.slice(1))));
+function follow() {
+  const at = sections.findLastIndex((section) => section.getBoundingClientRect().top < innerHeight / 4);
+  links.forEach((link, i) => (i === at ? link.setAttribute('aria-current', 'location') : link.removeAttribute('aria-current')));
+  if (outline) toCurrent(outline);
+}
+addEventListener('scroll', follow, { passive: true });
+follow();
 
 // --- Copying -----------------------------------------------------------------------------------------------------
 

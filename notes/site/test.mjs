@@ -244,6 +244,21 @@ function testAnswers(root, out, pages) {
 
 const widths = [360, 768, 1280, 1600];
 
+/// Runs in the page: pictures that are shown smaller than they are drawn, and texts of figures that are too small.
+const smallTexts = () => [
+  ...[...document.querySelectorAll('.drawn img')].filter((img) => img.checkVisibility() && img.clientWidth < img.naturalWidth - 1).map((img) => img.src),
+  ...[...document.querySelectorAll('main svg text')].filter((text) => {
+    const svg = text.ownerSVGElement;
+    return Number.parseFloat(getComputedStyle(text).fontSize) * svg.clientWidth < 9.99 * svg.viewBox.baseVal.width;
+  }).map((text) => text.textContent),
+];
+/// Runs in a picture: texts that its edge cuts.
+const cutTexts = () => {
+  const { x, width } = document.documentElement.viewBox.baseVal;
+  return [...document.querySelectorAll('text')].filter((text) => text.getBBox().x < x || text.getBBox().x + text.getBBox().width > x + width)
+    .map((text) => text.textContent);
+};
+
 /// Opens the page; what it logs, throws or asks of the network is a failure.
 class Reader {
   constructor(browser, out) {
@@ -277,6 +292,7 @@ class Reader {
       await this.page.setViewportSize({ width, height: 900 });
       const taken = await this.page.evaluate(() => document.documentElement.scrollWidth);
       expect(taken <= width, `${url} is ${taken} pixels wide on a screen of ${width}`);
+      if (width === 360) expectEqual(await this.page.evaluate(smallTexts), [], `${url}: pictures with texts below 10 pixels`);
       if (width < 1280) continue;
       const cut = await this.page.locator('main pre').evaluateAll((all) => all.filter((pre) => pre.scrollWidth > pre.clientWidth)
         .map((pre) => `${pre.scrollWidth} > ${pre.clientWidth}: ${pre.textContent.split('\n').sort((a, b) => b.length - a.length)[0]}`));
@@ -525,6 +541,14 @@ async function testPage(reader) {
   expect(!(await page.locator('#book-contents').isVisible()), 'narrow: the contents are folded');
   await page.locator('#book-menu').click();
   expect(await page.locator('#book-contents').isVisible(), 'and unfold');
+  await reader.open('chapters/04_q_split/index.html');
+  await page.locator('.exercise').nth(3).scrollIntoViewIfNeeded();
+  await page.locator('#book-here').click();
+  expect(await page.locator('#book-outline [aria-current]').isVisible(), 'the outline shows the current position');
+  await page.locator('#book-outline a', { hasText: '4.6' }).click();
+  expect(!(await page.locator('#book-outline').isVisible()), 'the outline folds');
+  await page.locator('#book-outline a[aria-current]', { hasText: '4.6' }).waitFor({ state: 'attached', timeout: 5000 });
+  expect(await page.locator('#book-find').isVisible() && (await page.locator('#book-find').boundingBox()).y >= 0, 'the search stays in reach');
 
   await reader.open('chapters/02_online_softmax/index.html');
   const command = page.locator('.exercise .command').first(), hints = page.locator('.exercise').first().locator('.hint');
@@ -722,6 +746,15 @@ async function testInChromium(tests, executablePath, out, tool, pages, trace) {
     const axe = readFileSync(join(tool, 'node_modules/axe-core/axe.min.js'), 'utf8');
     await testPages(tests, readers, pages, axe);
     await testFigures(readers, tests, pages);
+    await tests.run('a picture cuts no text', async () => {
+      const cut = {};
+      for (const file of readdirSync(out, { recursive: true }).filter((name) => name.endsWith('.svg'))) {
+        await readers[0].open(file);
+        const texts = await readers[0].page.evaluate(cutTexts);
+        if (texts.length > 0) cut[file] = texts;
+      }
+      expectEqual(cut, {}, 'texts beyond the edges');
+    });
     await tests.run('colours, search, contents, print', () => testPage(readers[0]));
     if (trace) await tests.run('a trace that one scrubs through', () => testTrace(browser, trace, axe));
     const pair = trace?.replace(/\.html$/, '_beside.html');

@@ -314,20 +314,21 @@ function drawMark(picture, x, y, mark, color) {
 
 /// A panel whose x has names: a row for each, and its values to the right.
 function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, top) {
-  const step = 24,
-    left = Math.min(380, 20 + 6.1 * Math.max(...names.map((name) => name.length))),
+  const narrow = picture.width < width, // names are above their rows then
+    step = narrow ? 36 : 24,
+    left = narrow ? 6 : Math.min(380, 20 + 6.1 * Math.max(...names.map((name) => name.length))),
     bottom = top + 44 + names.length * step;
-  const x = axis(0, 1.05 * Math.max(...curves.flatMap((c) => c.points.map(([, v]) => v))), left, width - 10);
+  const x = axis(0, 1.05 * Math.max(...curves.flatMap((c) => c.points.map(([, v]) => v))), left, picture.width - 10);
   picture.text(0, top + 14, title, 'bold');
   for (const tick of roundTicks(0, x.high)) {
     picture.line(x(tick), top + 30, x(tick), bottom, 'rule thin');
     picture.text(x(tick), bottom + 16, digits(tick), 'small mid soft');
   }
   picture.text(x.to, bottom + 32, label, 'small end soft');
-  names.forEach((name, i) => picture.text(0, top + 58 + i * step, name, 'small'));
-  const at = ([i, v]) => [x(v), top + 54 + i * step];
+  names.forEach((name, i) => picture.text(0, top + (narrow ? 48 : 58) + i * step, name, 'small'));
+  const at = ([i, v]) => [x(v), top + (narrow ? 62 : 54) + i * step];
   curves.forEach(({ title: what, color, points }, n) => {
-    picture.curve(points.map(at), color, '');
+    if (!narrow) picture.curve(points.map(at), color, '');
     for (const point of points) drawMark(picture, ...at(point), 2 * n, color);
     drawMark(picture, 6, bottom + 42 + 17 * n, 2 * n, color);
     picture.text(16, bottom + 46 + 17 * n, what, `k${color % colors} small`);
@@ -352,8 +353,9 @@ function drawPanel(picture, panel, top) {
     ys = all.map(([, v]) => v);
   const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)],
     [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
-  const right = 496,
-    x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, 62, right);
+  const narrow = picture.width < width, // its legend is below then
+    right = narrow ? picture.width - 16 : 496,
+    x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, narrow ? 40 : 62, right);
   const y = yLog
     ? logAxis(yLow / 1.2, yHigh * 1.2, top + 316, top + 36)
     : axis(fromZero ? 0 : yLow - (yHigh - yLow) * 0.05, yHigh * 1.04, top + 316, top + 36);
@@ -364,9 +366,9 @@ function drawPanel(picture, panel, top) {
     yLabel,
     title.includes('\n') ? 'small end soft' : 'small soft',
   );
-  const big = (v) => (v >= 1e6 ? v.toExponential(0).replace('e+', 'e') : digits(v));
+  const big = (v) => (v >= (narrow ? 1e5 : 1e6) ? v.toExponential(0).replace('e+', 'e') : digits(v));
   drawGrid(picture, x, y, {
-    xTicks: lengths ? powers(2, x.low, x.high) : xLog ? powers(10, x.low, x.high) : roundTicks(x.low, x.high),
+    xTicks: lengths ? powers(narrow ? 4 : 2, x.low, x.high) : xLog ? powers(10, x.low, x.high) : roundTicks(x.low, x.high),
     yText: big,
     yTicks: yLog ? powers(10, y.low, y.high) : roundTicks(y.low, y.high),
   });
@@ -386,19 +388,28 @@ function drawPanel(picture, panel, top) {
       y: placed.at(-1)[1],
       text: name,
       color: roof ? undefined : own,
+      mark: roof ? undefined : mark,
     });
     const told = points.length > 20 ? [points[0], points.at(-1)] : points;
     picture.say(
       `${title.split('\n')[0]}, ${name}: ${told.map(([px, py]) => `${digits(py, 3)} at ${digits(px, 4)}`).join(', ')}. `,
     );
   }
-  drawLabels(picture, labels, right, y.to, y.from);
-  return y.from + 50;
+  if (!narrow) {
+    drawLabels(picture, labels, right, y.to, y.from);
+    return y.from + 50;
+  }
+  labels.sort((a, b) => a.y - b.y);
+  labels.forEach(({ text, color, mark }, i) => {
+    if (mark !== undefined) drawMark(picture, 6, y.from + 50 + 17 * i, mark, color);
+    picture.text(16, y.from + 54 + 17 * i, text, color === undefined ? 'small soft' : `k${color % colors} small`);
+  });
+  return y.from + 70 + 17 * labels.length;
 }
 
-/// One panel below the other, each with its curves' names beside their ends.
-export function drawPlot({ panels }) {
-  const picture = new Picture();
+/// One panel below the other, each with its curves' names beside their ends; on a phone below them.
+export function drawPlot({ panels }, { wide = width } = {}) {
+  const picture = new Picture(wide);
   for (const panel of panels)
     picture.height = (panel.x_ticks?.length > 0 ? drawRows : drawPanel)(picture, panel, picture.height);
   return picture;

@@ -87,11 +87,10 @@ export function tick({ name, label, value, change }) {
   };
 }
 
-/// A picture in a page: it shrinks to the page's width, down to `least` pixels; below that it scrolls.
-export function shown(picture, label, least = 520) {
+/// A picture in a page: where the page is narrower, it scrolls, so that its texts stay legible.
+export function shown(picture, label) {
   const place = h('div', { class: 'shown' });
   place.innerHTML = picture.inline(label);
-  place.firstElementChild.style.minWidth = `${Math.min(least, picture.width)}px`;
   return place;
 }
 

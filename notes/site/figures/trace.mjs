@@ -89,7 +89,7 @@ function drawMap({ title, row_name: rowName, column_name: columnName, rows, colu
     'figure',
     {},
     h('figcaption', {}, title),
-    h('div', { class: 'scroll', tabindex: 0 }, shown(picture, `tile map: ${title}`, picture.width)),
+    h('div', { class: 'scroll', tabindex: 0 }, shown(picture, `tile map: ${title}`)),
   );
 }
 

@@ -75,12 +75,13 @@ export function drawWalk(facts, { done } = {}) {
     );
   });
   [
-    'S, a row for each query. Orange: the tile that is in fast memory, with its keys and values. Blue: done, and kept nowhere.',
-    'Red: the maximum m of the row has grown, so its l and O so far are multiplied by exp(old m − new m) before the tile is',
-    'added. At the end a row of O is divided by its l: that is attention.',
+    'S has a row for each query. Orange: the tile that is in fast memory, with its keys and values.',
+    'Blue: done, and not stored. Red: the maximum m of the row has grown, so its l and O so far are',
+    'multiplied by exp(old m − new m) before the tile is added. At the end, each row of O is divided',
+    'by its l: that is attention.',
   ].forEach((line, i) => picture.text(0, bottom + 18 + 17 * i, line, 'small soft'));
   picture.say('At the end a row of O is divided by its l.');
-  picture.height = bottom + 60;
+  picture.height = bottom + 77;
   return picture;
 }
 
