@@ -130,7 +130,7 @@ document.addEventListener('keydown', (event) => {
 
 let closed = [];
 window.addEventListener('beforeprint', () => {
-  closed = [...document.querySelectorAll('main details:not([open], .hint)')];
+  closed = [...document.querySelectorAll('main details:not([open], .hint, .tables)')];
   for (const details of closed) details.open = true;
 });
 window.addEventListener('afterprint', () => {

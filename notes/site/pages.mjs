@@ -63,6 +63,15 @@ function linkTitles(pages) {
   }
 }
 
+/// The page of results begins with what matters: its tables are folded, and the profiler's are a page of their own.
+function splitResults(results) {
+  const folded = (text) => text.replace(/^### (.*)\n\n((?:\|.*\n)+)/gm, '<details class="tables"><summary>$1</summary>\n\n$2\n</details>\n');
+  const [all, tables] = /<!-- BEGIN profile -->\n([^]*)<!-- END profile -->/.exec(results.text), title = 'Tables of the profiler';
+  results.text = folded(results.text.replace(all, () => `[${title}](results_profiler.md)\n`));
+  const text = `# ${title}\n\nOf the stages in [results](results.md#what-the-profiler-says).\n\n${folded(tables)}`;
+  return { ...results, path: 'notes/results_profiler.md', url: 'notes/results_profiler.html', title, text };
+}
+
 /// All pages. In reading order: the start, chapters, notes; then sources.
 export function findPages({ root, withSolutions }) {
   const lessons = readdirSync(join(root, 'chapters'))
@@ -72,6 +81,7 @@ export function findPages({ root, withSolutions }) {
   const notes = readdirSync(join(root, 'notes'))
     .filter((name) => name.endsWith('.md'))
     .map((name) => markdownPage(root, `notes/${name}`, 'notes'))
+    .flatMap((page) => (page.path === 'notes/results.md' ? [splitResults(page), page] : page))
     .sort((a, b) => a.title.localeCompare(b.title, 'en'));
   const sources = lessons.flatMap((lesson) => {
     const folder = dirname(lesson.path);

@@ -139,7 +139,7 @@ function testWaits() {
 /// As many blocks of code in a page as its text has: fenced ones, and indented ones outside of lists.
 function testCode(root, out, pages) {
   let indented = 0;
-  for (const { url, path } of pages.filter((page) => page.path.endsWith('.md'))) {
+  for (const { url, path } of pages.filter((page) => page.path.endsWith('.md') && existsSync(join(root, page.path)))) {
     let fences = 0, open = false, before = '', inList = false;
     for (const line of readFileSync(join(root, path), 'utf8').split('\n')) {
       if (/^\s*```/.test(line)) {
@@ -564,7 +564,7 @@ async function testPage(reader) {
   await page.emulateMedia({ media: 'print' });
   expect(!(await page.locator('header').isVisible()) && !(await page.locator('.touch').first().isVisible()), 'paper has no controls');
   await page.evaluate(() => window.dispatchEvent(new Event('beforeprint')));
-  expect((await page.locator('main details:not([open], .hint)').count()) === 0, 'paper has the answers to "predict before you run"');
+  expect((await page.locator('main details:not([open], .hint, .tables)').count()) === 0, 'paper has the answers to "predict before you run"');
   await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
   expect((await page.locator('main details[open]').count()) === 0, 'and the screen has them folded again');
   await page.emulateMedia({ media: 'screen', colorScheme: 'light' });
@@ -776,7 +776,7 @@ function testSearch(out) {
     'sliding window': 'glossary.html#sliding-window', 'race condition': 'glossary.html#race', HBM: 'glossary.html#device-memory',
     'why padding': 'glossary.html#padding', 'bank conflicts': 'glossary.html#bank-conflict', warp: 'glossary.html#thread-block-warp-and-lane',
     'how to install': 'installing.html', 'circular buffer': 'glossary.html#ring-of-stages', nsight: 'profiling.html',
-    dropout: 'glossary.html#dropout', 'online sofmax': '02_online_softmax/index.html',
+    'fastest kernel': 'results.html#the-fastest-kernels', 'online sofmax': '02_online_softmax/index.html',
   });
   expectEqual(answers.length, 20, 'queries');
   const wrong = answers.map(([query, url]) => [query, url, find(query, headings, text)[0]?.url]).filter(([, url, first]) => !first?.includes(url));
@@ -844,6 +844,15 @@ function testHeads(out, pages) {
   }
 }
 
+/// Before anything folded, the page of results has its summary and its plots; the profiler's tables are elsewhere.
+function testResultsPage(out) {
+  const html = readFileSync(join(out, 'notes/results.html'), 'utf8'), plots = [...html.matchAll(/<img src="figures\//g)];
+  const first = html.indexOf('<details class="tables">'), summary = html.indexOf('id="the-fastest-kernels"');
+  expect(plots.length >= 9 && summary > 0 && summary < plots[0].index && plots.at(-1).index < first, 'first the summary, then the plots, then tables');
+  expect(!html.includes('dram__bytes_read.sum'), 'the profiler’s tables are on the page of results');
+  expect(readFileSync(join(out, 'notes/results_profiler.html'), 'utf8').split('<details class="tables">').length > 80, 'and not on their own');
+}
+
 function testTerms(out, pages) {
   let terms = 0;
   for (const page of pages.filter((page) => page.group === 'chapters')) {
@@ -868,6 +877,7 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('an exercise is a card, which leads to its task and back', () => testExercises(root, out, pages));
   await tests.run('a reference is a link', () => testReferences(out, pages));
   await tests.run('a page has a description, an icon, and a page before or after it', () => testHeads(out, pages));
+  await tests.run('results begin with their summary and plots', () => testResultsPage(out));
   await tests.run('a link to the glossary shows its definition', () => testTerms(out, pages));
   await tests.run('the search answers twenty questions', () => testSearch(out));
   await tests.run('every block of code is one', () => testCode(root, out, pages));
