@@ -19,8 +19,7 @@ import { between, slugOf } from './pages.mjs';
 for (const [name, language] of Object.entries({ bash, cpp, ini, json, python })) hljs.registerLanguage(name, language);
 const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini', json: 'json', python: 'python' };
 
-export const escapeHtml = (text) =>
-  text.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
+export const { escapeHtml } = new MarkdownIt().utils;
 
 export function highlighted(text, language) {
   const known = languages[language];

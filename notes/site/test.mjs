@@ -314,8 +314,7 @@ class Reader {
 /// Sets a control of a figure as a reader does, by its events.
 async function set(figure, name, value) {
   await figure.locator(`[name="${name}"]`).evaluate((control, to) => {
-    if (control.type === 'checkbox') control.checked = to;
-    else control.value = to;
+    control.value = to;
     control.dispatchEvent(new Event(control.type === 'range' ? 'input' : 'change', { bubbles: true }));
   }, value);
 }

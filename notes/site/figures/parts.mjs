@@ -73,20 +73,6 @@ export function choice({ name, label, options, value, change }) {
   };
 }
 
-export function tick({ name, label, value, change }) {
-  const id = `control-${++controls}`;
-  const input = h('input', { id, name, type: 'checkbox', checked: value, onchange: change });
-  return {
-    element: h('div', { class: 'control' }, input, h('label', { for: id }, label)),
-    get value() {
-      return input.checked;
-    },
-    set(next) {
-      input.checked = next;
-    },
-  };
-}
-
 /// A picture in a page: where the page is narrower, it scrolls, so that its texts stay legible.
 export function shown(picture, label) {
   const place = h('div', { class: 'shown' });
