@@ -69,7 +69,7 @@ Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& f
     lines.push_back(
         fmt::format("    {} {}", session.colored(i == 0 ? "likely cause:" : "or:", "bold"), found.causes[i].text()));
   if (!has_cause && first.result == Result::failed && found.facts.empty())
-    lines.emplace_back("    likely cause: unknown (the wrong values match none of the book's catalogued mistakes)");
+    lines.emplace_back("    likely cause: unknown (no known wrong solution gives these values)");
   for (const std::string& fact : found.facts) lines.push_back("    " + fact);
   if (first.result == Result::crashed && first.exercise != judge::kWhole)
     lines.push_back(fmt::format("    ./workbook test {} --debug stops at the line where it happens", first.exercise));

@@ -93,3 +93,10 @@ TEST_CASE("each body has the line numbers of its own file") {
   CHECK(text.find("default:\n#line 19\n{\n  return (keys") != std::string::npos);
   CHECK(text.find("#line 21\n\n}  // namespace ch99") != std::string::npos);
 }
+
+TEST_CASE("with a naming, errors in a version can be told from errors in another") {
+  const Files base{{"f.hpp", "int f() {\n  return 1;\n}\n"}}, other{{"f.hpp", "int f() {\n  return two;\n}\n"}};
+  const std::string text = combine(base, {{7, other}}, "edit-").files.at("f.hpp");
+  CHECK(text.find("#line 1 \"edit-7\"\n{\n  return two;") != std::string::npos);
+  CHECK(text.find("#line 1 \"f.hpp\"\n{\n  return 1;") != std::string::npos);
+}
