@@ -8,9 +8,8 @@
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
 #include "common/cli/test_print.hpp"
+#include "common/cli/test_report.hpp"
 #include "common/cli/verbs.hpp"
-#include "common/grading/points.hpp"
-#include "common/grading/report.hpp"
 #include "common/judge/allowed.hpp"
 #include "common/judge/run.hpp"
 #include "common/worker/command.hpp"
@@ -38,21 +37,6 @@ std::map<std::string, bool> exercise_results(const Chapter& chapter, const std::
     if (!ran.empty() && (!passed || ran.size() >= exercise.tests.size())) results[exercise.id] = passed;
   }
   return results;
-}
-
-/// The report from which JUnit XML and Markdown are written. Points are the book's.
-grading::GradedSubmission empty_report() {
-  grading::GradedSubmission report;
-  report.student = "your code";
-  report.assignment = "The FlashAttention Workbook";
-  report.hidden_results = "visible";
-  return report;
-}
-
-void add_to_report(grading::GradedSubmission& report, const Chapter& chapter, const std::vector<ChapterRun>& runs) {
-  std::vector<Verdict> verdicts;
-  for (const ChapterRun& run : runs) verdicts.insert(verdicts.end(), run.tests.begin(), run.tests.end());
-  add_tested(report, chapter, verdicts);
 }
 
 /// The tests of a chapter, or of one of its exercises.
@@ -258,13 +242,6 @@ int debug_test(const Session& session, const TestOptions& options) {
   return kDone;
 }
 
-void write_reports(const TestOptions& options, const grading::GradedSubmission& report) {
-  if (!options.junit.empty()) book::write_file(options.junit, grading::junit_xml(report));
-  if (options.summary.empty()) return;
-  const std::string before = std::filesystem::exists(options.summary) ? book::read_file(options.summary) : "";
-  book::write_file(options.summary, before + grading::feedback_page(report));
-}
-
 }  // namespace
 
 int test(const Session& session, const TestOptions& options) {
@@ -293,7 +270,7 @@ int test(const Session& session, const TestOptions& options) {
     }
     all.insert(all.end(), runs.begin(), runs.end());
   }
-  write_reports(options, report);
+  write_reports(report, options.junit, options.summary);
   if (session.json) {
     nlohmann::json documents = nlohmann::json::array();
     for (const ChapterRun& run : all) documents.push_back(judge::to_json(run));

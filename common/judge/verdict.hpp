@@ -20,7 +20,7 @@ enum class Result {
   passed,
   skipped,  ///< the test cannot run here
   todo,     ///< the exercise is open
-  blocked,  ///< another exercise is open
+  blocked,  ///< another exercise is open, or fails
   failed,   ///< the answer is wrong
   crashed,  ///< the code under test ended the process
   timed_out,
@@ -78,7 +78,7 @@ struct Verdict {
   std::vector<Observation> observations;  ///< the calls in order, without duplicates, at most kMostObservations
   std::set<std::string> kinds;            ///< kinds of input that the code has received (common/attention/inputs.hpp)
   bool unavailable = false;               ///< skipped test: the backend cannot run here
-  std::string blocked_by;                 ///< blocked test: the exercise that is open
+  std::string blocked_by;                 ///< blocked test: the exercise that is open, or fails
   std::optional<SourcePlace> place;       ///< location for the reader; empty for the whole chapter
   double seconds = 0;
 
