@@ -47,10 +47,17 @@ struct Window {
   bool sees(std::int64_t query, std::int64_t key) const { return first(query) <= key && key < last(query); }
   std::string text() const { return fmt::format("Nq={}, Nk={}, left={}, right={}", Nq, Nk, left, right); }
 };
-inline constexpr std::int64_t no_end = 1000;  // more keys than there are: no end on that side
-inline constexpr Window windows[] = {
-    {70, 70, no_end, no_end}, {70, 100, no_end, 0}, {100, 70, no_end, 0}, {130, 130, 40, 0}, {130, 170, 40, 9},
-    {170, 130, 33, 0},        {97, 97, 0, 0},       {97, 129, 64, 31},    {64, 200, 31, 32}, {33, 65, 0, no_end}};
+inline constexpr std::int64_t unlimited = 1000;  // more keys than there are: no end on that side
+inline constexpr Window windows[] = {{70, 70, unlimited, unlimited},
+                                     {70, 100, unlimited, 0},
+                                     {100, 70, unlimited, 0},
+                                     {130, 130, 40, 0},
+                                     {130, 170, 40, 9},
+                                     {170, 130, 33, 0},
+                                     {97, 97, 0, 0},
+                                     {97, 129, 64, 31},
+                                     {64, 200, 31, 32},
+                                     {33, 65, 0, unlimited}};
 
 /// A call of an operation that is asked about a window.
 inline worker::Call asked(const char* operation, const Window& window) {

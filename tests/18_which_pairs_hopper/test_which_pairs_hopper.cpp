@@ -112,7 +112,7 @@ TEST_CASE("a tile is full only if every query attends to all of its keys", "[18.
   Slips<FullTiles> slips{{std::begin(other_full_tiles), std::end(other_full_tiles)}};
   std::string sentence, id = "unknown";
   std::vector<Window> all(std::begin(windows), std::end(windows));
-  for (const auto& [left, right] : {std::pair{no_end, no_end}, {no_end, std::int64_t(0)}, {200, 0}, {150, 90}})
+  for (const auto& [left, right] : {std::pair{unlimited, unlimited}, {unlimited, std::int64_t(0)}, {200, 0}, {150, 90}})
     for (const auto& [Nq, Nk] : {std::pair{320, 320}, {128, 512}, {300, 129}}) all.push_back({Nq, Nk, left, right});
   for (const Window& window : all)
     for (const std::int64_t rows : {1, 16, 64}) {
@@ -370,7 +370,7 @@ struct OtherWork {
   const char *id, *sentence;
   bool first_tiles_first = false, head_by_head = false, full_groups = false, all_heads = false;
   bool mask_of_the_call = false, tile_of_all = false, rows_from_0 = false, one_query = false, kv_tiles_from_0 = false;
-  bool all_kv_tiles = false, keys_of_the_call = false, no_end = false, call_handed_on = false, heads_again = false;
+  bool all_kv_tiles = false, keys_of_the_call = false, unlimited = false, call_handed_on = false, heads_again = false;
   bool exchanged = false, groups_for_heads = false, one_tile_on = false, query_in_head = false;
   bool full_group_for_tile = false;
 
@@ -386,7 +386,7 @@ struct OtherWork {
     return {(heads_again ? 0 : first_head) + head, first_tiles_first ? tile : tiles - (one_tile_on ? 0 : 1) - tile};
   }
   WorkIs work(const WorksCase& c, std::int64_t number) const {
-    if (number >= c.heads * c.q_tiles() && !no_end) return {};
+    if (number >= c.heads * c.q_tiles() && !unlimited) return {};
     const auto [head, counted] = head_and_tile(c, number);
     std::int64_t tile = counted, row = 0, length = c.window.Nq;
     for (const std::int64_t each : c.lengths) {
@@ -466,7 +466,7 @@ const OtherWork other_works[] = {
     {.id = "work-all-key-tiles", .sentence = "all tiles of keys are taken, whatever is seen", .all_kv_tiles = true},
     {.id = "work-without-end",
      .sentence = "a number behind the last tile's is taken for a tile: then head is to be -1",
-     .no_end = true},
+     .unlimited = true},
 };
 
 /// of_keys_alone: whether the K/V tiles are the only mistake of the first wrong work tile.
@@ -484,7 +484,7 @@ void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& 
     const auto* of = &numbers[std::size_t(7 * n)];
     const WorkIs got{of[0], of[1], of[2], of[3], of[4], of[5], of[6]}, wanted = right.work(c, n);
     // A decoder without an end may return anything past it.
-    slips.keep([&](const OtherWork& slip) { return slip.work(c, n) == got || (slip.no_end && n >= count); });
+    slips.keep([&](const OtherWork& slip) { return slip.work(c, n) == got || (slip.unlimited && n >= count); });
     if (!slips.wrong.empty() || got == wanted) continue;
     WorkIs but_for_keys = got;
     but_for_keys.first = wanted.first, but_for_keys.last = wanted.last;
@@ -505,13 +505,13 @@ TEST_CASE("every Q tile is scheduled once, with the K/V tiles that its queries n
                                       "block-tiles")
                   : slips.expect_none();
   };
-  check_all({{{300, 300, no_end, no_end}, 6, 4},
-             {{300, 400, no_end, 0}, 6, 4},
-             {{500, 100, no_end, 0}, 3, 4},
+  check_all({{{300, 300, unlimited, unlimited}, 6, 4},
+             {{300, 400, unlimited, 0}, 6, 4},
+             {{500, 100, unlimited, 0}, 3, 4},
              {{500, 500, 200, 100}, 5, 2}});
   const std::vector<std::int64_t> lengths{150, 1, 0, 260, 128};
-  check_all({{{539, 539, no_end, no_end}, 3, 2, lengths},
-             {{539, 539, no_end, 0}, 3, 2, lengths},
+  check_all({{{539, 539, unlimited, unlimited}, 3, 2, lengths},
+             {{539, 539, unlimited, 0}, 3, 2, lengths},
              {{539, 539, 100, 30}, 3, 2, lengths}});
   expect_every_kind_in_this_part();
 }

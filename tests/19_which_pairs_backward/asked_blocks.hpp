@@ -95,12 +95,12 @@ inline Block block_of(const BlocksCase& c, Int kv_head, Int first_row, Int first
 
 inline const std::vector<Int> some_lengths{100, 0, 1, 130, 129};
 inline const BlocksCase blocks_cases[] = {
-    {{200, 400, no_end, 0}, 3, 3, 2},
+    {{200, 400, unlimited, 0}, 3, 3, 2},
     {{400, 200, 100, 40}, 2, 1, 1},
     {{300, 300, 60, 20}, 1, 4, 1},
     {{40, 400, 20, 0}, 1, 2, 1},
-    {{70, 70, no_end, no_end}, 2, 2, 2},
-    {{360, 360, no_end, no_end}, 2, 3, 2, some_lengths},
+    {{70, 70, unlimited, unlimited}, 2, 2, 2},
+    {{360, 360, unlimited, unlimited}, 2, 3, 2, some_lengths},
     {{360, 360, 30, 3}, 2, 2, 1, some_lengths},
 };
 

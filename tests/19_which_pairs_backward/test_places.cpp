@@ -217,8 +217,8 @@ TEST_CASE("a box holds rows of its sequence, and comes with their statistics", "
   slips.fitting = all_other_tiles();
   const std::vector<Int> lengths{100, 0, 36, 132, 4};
   for (const Int d : {64, 128}) {
-    check_tiles(slips, {{200, 200, no_end, 0}, 2, 2, 2}, d);
-    check_tiles(slips, {{272, 272, no_end, no_end}, 1, 3, 1, lengths}, d);
+    check_tiles(slips, {{200, 200, unlimited, 0}, 2, 2, 2}, d);
+    check_tiles(slips, {{272, 272, unlimited, unlimited}, 1, 3, 1, lengths}, d);
     check_tiles(slips, {{272, 272, 60, 0}, 2, 1, 1, lengths}, d);
   }
   slips.expect_none();
@@ -326,7 +326,7 @@ TEST_CASE("dQ is added at its Q tile's address, at its semaphore value", "[19.6]
     for (const BlocksCase& c : blocks_cases) check_turns(slips, c, d);
     for (const Window& w : windows) check_turns(slips, {w, 1, 1, 1}, d);
     check_turns(slips, {{400, 600, 100, 30}, 1, 2, 1}, d);
-    check_turns(slips, {{256, 256, no_end, 0}, 1, 1, 1}, d);  // its last key ends a K/V tile
+    check_turns(slips, {{256, 256, unlimited, 0}, 1, 1, 1}, d);  // its last key ends a K/V tile
   }
   slips.expect_none("dQ's place, its turn's or its number is not the Q tile's", "place-of-dQ");
 }

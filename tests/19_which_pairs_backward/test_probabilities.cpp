@@ -235,7 +235,7 @@ void check_P(Slips<OtherP>& slips, const FormCase& c, std::uint64_t seed) {
 
 TEST_CASE("P is rounded for dV, and P times the derivative is kept for dS", "[19.4]") {
   Slips<OtherP> slips{{std::begin(other_P), std::end(other_P)}};
-  const Window window{200, 230, 40, 9}, all{200, 200, no_end, no_end};
+  const Window window{200, 230, 40, 9}, all{200, 200, unlimited, unlimited};
   std::uint64_t seed = 400;
   for (const Int Br : {64, 128})
     for (const auto& [scale, cap, slope] :
