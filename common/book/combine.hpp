@@ -25,7 +25,7 @@ struct Combined {
 };
 /// Version 0 is `base`; the others have numbers above 0 and the same file names. #line directives make the compiler and
 /// the simulator report the lines of a version's own file. If `naming` is not empty, they report version 3's lines as
-/// those of a file `naming`3, so that errors in versions that do not compile can be told apart.
+/// those of a file `naming`3, so that a compiler's message names the versions that do not compile.
 Combined combine(const Files& base, const std::map<int, Files>& versions, const std::string& naming = "");
 
 }  // namespace workbook::book

@@ -101,7 +101,7 @@ std::map<std::string, Killed> read_killed(const std::filesystem::path& path) {
     std::getline(columns, id, '\t');
     std::getline(columns, killed.result, '\t');
     std::getline(columns, killed.test, '\t');
-    std::getline(columns, killed.told, '\t');
+    std::getline(columns, killed.reported, '\t');
     all[id] = killed;
   }
   return all;
@@ -161,8 +161,8 @@ std::filesystem::path killed_by_path(const Book& book, const Chapter& chapter) {
 std::string killed_by_text(const std::vector<Mutant>& mutants) {
   std::string text;
   for (const Mutant& mutant : mutants) {
-    const auto& [result, test, told] = mutant.killed;
-    text += fmt::format("{}\t{}\t{}\t{}\n", mutant.id, result, test, told);
+    const auto& [result, test, reported] = mutant.killed;
+    text += fmt::format("{}\t{}\t{}\t{}\n", mutant.id, result, test, reported);
   }
   return text;
 }

@@ -30,7 +30,7 @@ struct Hunk {
 struct Killed {
   std::string result;  ///< "failed", "crashed", "timed out"
   std::string test;
-  std::string told;  ///< the cause that a reader is told: kItself, or the id of what the test or the simulator names
+  std::string reported;  ///< the reported cause: kItself, or the id of what the test or the simulator names
 };
 inline constexpr const char* kItself = "itself";
 

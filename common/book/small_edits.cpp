@@ -85,7 +85,7 @@ class Line {
            tokens_[i].end() < tokens_[i + 1].at;
   }
 
-  /// The token behind the operand that begins at token i: a name with its members, calls and indices.
+  /// The token after the operand that begins at token i: a name with its members, calls and indices.
   std::size_t end_of_operand(std::size_t i) const {
     while (i < tokens_.size() && (is(i, "-") || is(i, "!") || is(i, "*") || is(i, "&"))) ++i;
     while (i < tokens_.size()) {
@@ -129,7 +129,7 @@ class Line {
     }
     return i;
   }
-  /// The token behind the product that begins at token i.
+  /// The token after the factors and divisors that begin at token i.
   std::size_t end_of_term(std::size_t i) const {
     i = end_of_operand(i);
     while (is(i, "*") || is(i, "/") || is(i, "%")) i = end_of_operand(i + 1);

@@ -69,7 +69,7 @@ void check_all_gpu_classes(Inspection& inspection, Findings& findings);
 void check_architectures(Inspection& inspection, Findings& findings);
 
 // mutant_gates.cpp
-/// Every mutant is killed and told as killed_by.tsv records, and none is told as another.
+/// Every mutant is killed and reported as killed_by.tsv records, and none is reported as another.
 void check_mutants(Inspection& inspection, Findings& findings);
 /// The same for the first mutant of each test that kills one: no such test passes whatever it is given.
 void check_tests_fail(Inspection& inspection, Findings& findings);

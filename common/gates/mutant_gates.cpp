@@ -1,4 +1,4 @@
-// The mutants of the chapters: each must be killed, and its sentence told to the reader.
+// The mutants of the chapters: each must be killed, and reported to the reader with its sentence.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ using book::Killed;
 using book::Mutant;
 using judge::Result, judge::Verdict, judge::Workspace;
 
-/// What a run says about a mutant: Killed::told is "another", with the cause's id, if a reader would be told the
-/// sentence of another one.
+/// What a run says about a mutant: Killed::reported is "another", with the cause's id, if a reader would read
+/// the sentence of another one.
 constexpr const char* kAnother = "another: ";
 constexpr const char* kNothing = "nothing";
 
@@ -28,7 +28,7 @@ using Sentences = std::map<std::string, std::string>;
 
 /// What the verdict tells a reader: kItself; "one of 3" if it names the mutant among others that look the same; the id
 /// of what a test or the simulator names; kNothing; or kAnother.
-std::string told_by(const Verdict& verdict, const Mutant& mutant, const Sentences& sentences) {
+std::string reported_by(const Verdict& verdict, const Mutant& mutant, const Sentences& sentences) {
   if (!verdict.cause) return kNothing;
   const auto is_it = [&](const std::string& id) {
     const auto found = sentences.find(id);
@@ -49,16 +49,16 @@ Killed killed_in(const judge::ChapterRun& run, const Mutant& mutant, const Sente
     if (killer == nullptr || test.test == mutant.killed.test) killer = &test;
   }
   if (killer == nullptr) return {};
-  return {name(killer->result), killer->test, told_by(*killer, mutant, sentences)};
+  return {name(killer->result), killer->test, reported_by(*killer, mutant, sentences)};
 }
 
 bool same(const Killed& a, const Killed& b) {
-  return a.result == b.result && a.test == b.test && a.told == b.told;
+  return a.result == b.result && a.test == b.test && a.reported == b.reported;
 }
 
 std::string text_of(const Killed& killed) {
   if (killed.test.empty()) return "not killed";
-  return fmt::format("{} \"{}\", told: {}", killed.result, killed.test, killed.told);
+  return fmt::format("{} \"{}\", reported: {}", killed.result, killed.test, killed.reported);
 }
 
 /// The mutants that a gate examines.
@@ -97,9 +97,9 @@ void run_some(Inspection& inspection, Examined& all, const std::vector<std::size
 }
 
 MutantVerdict verdict_of(const Mutant& mutant, const Chapter& chapter, const Killed& now) {
-  MutantVerdict verdict{mutant.id, chapter.name(), mutant.exercise, now.test, now.told};
+  MutantVerdict verdict{mutant.id, chapter.name(), mutant.exercise, now.test, now.reported};
   verdict.killed = !now.test.empty();
-  verdict.diagnosis_right = verdict.killed && now.told != kNothing && !now.told.starts_with(kAnother);
+  verdict.diagnosis_right = verdict.killed && now.reported != kNothing && !now.reported.starts_with(kAnother);
   return verdict;
 }
 
@@ -107,8 +107,9 @@ void report(const Mutant& mutant, const Killed& now, Findings& findings) {
   const std::string where = fmt::format("{}:{}: wrong solution {}", mutant.file, mutant.line, mutant.id);
   if (now.test.empty()) {
     findings.problems.push_back(where + " passes all tests of its exercise");
-  } else if (now.told.starts_with(kAnother)) {
-    findings.problems.push_back(fmt::format("{} is told as {}", where, now.told.substr(std::string(kAnother).size())));
+  } else if (now.reported.starts_with(kAnother)) {
+    findings.problems.push_back(
+        fmt::format("{} is reported as {}", where, now.reported.substr(std::string(kAnother).size())));
   } else {
     findings.expect(same(now, mutant.killed),
                     fmt::format("{}: {}; recorded in killed_by.tsv: {}", where, text_of(now), text_of(mutant.killed)));
@@ -159,11 +160,11 @@ void run_mutants(Inspection& inspection, bool one_a_test, Findings& findings) {
     inspection.mutants.push_back(verdict_of(all.mutants[i], *all.variants[i].chapter, all.now[i]));
   }
   if (!one_a_test) write_records(inspection, all, findings);
-  const auto told = [&](const char* what) {
-    return std::ranges::count_if(all.now, [&](const Killed& now) { return now.told.starts_with(what); });
+  const auto reported = [&](const char* what) {
+    return std::ranges::count_if(all.now, [&](const Killed& now) { return now.reported.starts_with(what); });
   };
-  findings.detail = fmt::format("{} wrong solutions: {} told as themselves, {} among others, {} as nothing",
-                                all.now.size(), told(book::kItself), told("one of "), told(kNothing));
+  findings.detail = fmt::format("{} wrong solutions: {} reported as themselves, {} among others, {} without a cause",
+                                all.now.size(), reported(book::kItself), reported("one of "), reported(kNothing));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_CASE("mutants are read as they are written") {
   CHECK(mutants[0].line == 7);
   CHECK(mutants[0].killed.result == "failed");
   CHECK(mutants[0].killed.test == "adding is commutative");
-  CHECK(mutants[0].killed.told == kItself);
+  CHECK(mutants[0].killed.reported == kItself);
   CHECK(mutants[1].id == "1.1/2");
   CHECK(mutants[1].sentence == mutants[0].sentence);
   CHECK(mutants[1].killed.test.empty());
