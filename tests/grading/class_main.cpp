@@ -118,8 +118,7 @@ void write_mixed_class(Class& students) {
     if (sample.files.size() == 1 && sample.files.contains(test::kAnswerFile) && hostile++ % 5 == 0)
       students.submit(sample);
   // What the summary must name first.
-  for (int i = 0; i < 8; ++i)
-    students.submit_wrong("commonest_mistake", "2", "2.1/1", test::kAnswerFile, {"2.3"});
+  for (int i = 0; i < 8; ++i) students.submit_wrong("commonest_mistake", "2", "2.1/1", test::kAnswerFile, {"2.3"});
   for (int i = 0; i < 4; ++i) students.submit("untouched", {{test::kAnswerFile, test::untouched(book)}}, {});
   while (students.count() < kSubmissions) students.submit_solved();
 }
