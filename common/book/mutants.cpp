@@ -102,6 +102,7 @@ std::map<std::string, Killed> read_killed(const std::filesystem::path& path) {
     std::getline(columns, killed.result, '\t');
     std::getline(columns, killed.test, '\t');
     std::getline(columns, killed.reported, '\t');
+    std::getline(columns, killed.whole, '\t');
     all[id] = killed;
   }
   return all;
@@ -161,8 +162,8 @@ std::filesystem::path killed_by_path(const Book& book, const Chapter& chapter) {
 std::string killed_by_text(const std::vector<Mutant>& mutants) {
   std::string text;
   for (const Mutant& mutant : mutants) {
-    const auto& [result, test, reported] = mutant.killed;
-    text += fmt::format("{}\t{}\t{}\t{}\n", mutant.id, result, test, reported);
+    const auto& [result, test, reported, whole] = mutant.killed;
+    text += fmt::format("{}\t{}\t{}\t{}{}{}\n", mutant.id, result, test, reported, whole.empty() ? "" : "\t", whole);
   }
   return text;
 }

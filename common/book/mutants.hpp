@@ -31,6 +31,8 @@ struct Killed {
   std::string result;  ///< "failed", "crashed", "timed out"
   std::string test;
   std::string reported;  ///< the reported cause: kItself, or the id of what the test or the simulator names
+  /// Of the first mutant of an exercise: a test of the whole chapter that fails with it. Empty: the chapter's first.
+  std::string whole = {};
 };
 inline constexpr const char* kItself = "itself";
 

@@ -118,27 +118,33 @@ bool stands_apart(const Workspace& workspace, const Chapter& chapter, const Exer
          });
 }
 
+/// The test of the whole chapter that an exercise's first mutant fails.
+const std::string& whole_test(const Chapter& chapter, const Mutant& mutant) {
+  return mutant.killed.whole.empty() ? chapter.whole_tests.front() : mutant.killed.whole;
+}
+
 /// Null if all tests passed or were skipped.
 const Verdict* first_not_passed(const ChapterRun& run) {
   const auto found = std::ranges::find_if(run.tests, [](const Verdict& test) { return test.result > Result::skipped; });
   return found == run.tests.end() ? nullptr : &*found;
 }
 
-/// The first test of the whole chapter that does not pass is blocked by the open exercise.
+/// A test of the whole chapter that needs the open exercise is blocked by it.
 void judge_one_open(const Mutant& mutant, const ChapterRun& run, Findings& findings) {
   const auto* const first = first_not_passed(run);
   findings.expect(first != nullptr && first->blocked_by == mutant.exercise,
                   fmt::format("with only {} open: {}", mutant.exercise,
-                              first != nullptr ? summary(*first) : "all tests of the whole chapter pass"));
+                              first != nullptr ? summary(*first) : "the test of the whole chapter passes"));
   for (const std::string& note : run.notes)
     findings.problems.push_back(fmt::format("with only {} open: {}", mutant.exercise, note));
 }
 
-/// An exercise that is wrong must fail a test of the whole chapter.
+/// An exercise that is wrong must fail the test of the whole chapter that is recorded for it.
 void judge_one_wrong(const Mutant& mutant, const ChapterRun& run, Findings& findings) {
-  findings.expect(
-      first_not_passed(run) != nullptr,
-      fmt::format("{}:{}: wrong solution {} fails no test of the whole chapter", mutant.file, mutant.line, mutant.id));
+  findings.expect(first_not_passed(run) != nullptr,
+                  fmt::format("{}:{}: wrong solution {} does not fail \"{}\": the last column of killed_by.tsv names a "
+                              "test of the whole chapter that it fails",
+                              mutant.file, mutant.line, mutant.id, whole_test(*run.chapter, mutant)));
 }
 
 }  // namespace
@@ -229,15 +235,14 @@ std::vector<MutantVariant> first_mutants(const Workspace& workspace, const Chapt
   return first;
 }
 
-/// Runs the whole-chapter tests on the variant beside each of these mutants until one does not pass.
+/// Runs the whole-chapter test that each of these mutants fails on the variant beside it.
 void run_whole_tests(Inspection& inspection, const std::vector<MutantVariant>& changed,
                      void (*judge)(const Mutant&, const ChapterRun&, Findings&), Findings& findings) {
   std::vector<Variant> variants;
   for (const auto& [mutant, variant] : changed) {
     variants.push_back(variant);
     variants.back().request.time_limit = 2;
-    variants.back().request.groups = {judge::kWhole};  // the gate "mutants" runs the exercise's own
-    variants.back().request.until_failure = true;
+    variants.back().request.only = whole_test(*variant.chapter, mutant);  // the gate "mutants" runs the exercise's own
   }
   const auto judge_variant = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     found.expect(ran.compiled, fmt::format("{} does not compile:\n{}", changed[i].mutant.id, ran.log));

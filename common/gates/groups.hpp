@@ -52,11 +52,11 @@ void check_run(Inspection& inspection, Findings& findings);
 void check_solutions(Inspection& inspection, Findings& findings);
 /// The stub trees compile, and every test on them is todo or blocked.
 void check_stub_trees(Inspection& inspection, Findings& findings);
-/// With only one exercise open, the first whole-chapter test that needs it is blocked by it, and every other exercise
-/// is judged on the book's worker.
+/// With only one exercise open, the whole-chapter test that its first mutant fails is blocked by it, and every other
+/// exercise is judged on the book's worker.
 void check_one_open(Inspection& inspection, Findings& findings);
-/// With only one exercise wrong (its first mutant), a whole-chapter test fails, and every other exercise is judged on
-/// the book's worker.
+/// With only one exercise wrong (its first mutant), the recorded whole-chapter test fails, and every other exercise is
+/// judged on the book's worker.
 void check_one_wrong(Inspection& inspection, Findings& findings);
 
 // gpu_gates.cpp: other GPUs than the one that is here.

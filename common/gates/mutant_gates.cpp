@@ -49,7 +49,7 @@ Killed killed_in(const judge::ChapterRun& run, const Mutant& mutant, const Sente
     if (killer == nullptr || test.test == mutant.killed.test) killer = &test;
   }
   if (killer == nullptr) return {};
-  return {name(killer->result), killer->test, reported_by(*killer, mutant, sentences)};
+  return {name(killer->result), killer->test, reported_by(*killer, mutant, sentences), mutant.killed.whole};
 }
 
 bool same(const Killed& a, const Killed& b) {

@@ -43,7 +43,8 @@ Your code has the arguments in the other order.
 +int add(int b, int a) {
 )";
 
-const std::string killed_by = "1.1/1\tfailed\tadding is commutative\titself\n1.2/1\tcrashed\tsums agree\trace\n";
+const std::string killed_by =
+    "1.1/1\tfailed\tadding is commutative\titself\n1.2/1\tcrashed\tsums agree\trace\tsums agree\n";
 
 std::vector<Mutant> load(const TemporaryBook& folder) {
   const Book book = folder.load();
