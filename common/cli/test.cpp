@@ -249,6 +249,8 @@ int test(const Session& session, const TestOptions& options) {
   std::vector<Wanted> wanted = wanted_by(session, options);
   RunRequest request = request_of(options);
   std::set<std::string> shown;
+  // Not for whole chapters, where several exercises may be wrong.
+  request.small_edits = !session.json && wanted.size() == 1 && !wanted[0].exercise.empty();
   if (!session.json) {
     request.before_search = [&](const ChapterRun& run) {
       session.progress("");

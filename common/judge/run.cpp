@@ -389,7 +389,7 @@ void find_causes(const Workspace& workspace, const Plan& plan, const Built& buil
     wrong = build_wrong_solutions(books, chapter, request.backend, exercises(), request.build);
   }
   compare_with(wrong, {.seconds = 8, .once = false}, failed, workspace, plan, request, context, run);
-  if (request.version != 0 || request.build) return;  // grading has no time for more
+  if (!request.small_edits) return;
   std::erase_if(failed, [&](const auto& entry) {
     return std::ranges::any_of(run.tests, [&](const Verdict& verdict) {
       return verdict.exercise == entry.first && verdict.result == Result::failed && !is_unexplained(verdict);

@@ -45,6 +45,7 @@ struct RunRequest : PlanRequest {
   /// If the tree holds several versions: those that are known wrong solutions, by exercise. Otherwise they are built
   /// when a test fails.
   std::map<std::string, std::vector<WrongVersion>> wrong_versions = {};
+  bool small_edits = false;  ///< looks for causes among small edits of the solution too, which may take a minute
   /// Called with the verdicts so far before the causes of failures are looked for, which may take a compilation.
   std::function<void(const ChapterRun&)> before_search = {};
   std::string sanitizer;  ///< on the GPU: the compute-sanitizer tool that runs the workers; empty: none

@@ -384,15 +384,15 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
   }
 }
 
-TEST_CASE("a known wrong solution is named if no model matches, or only some tests' outputs") {
+TEST_CASE("the known wrong solution that fails like the reader's answer is named") {
   struct Mistake {
     std::string find, replace, cause;
   };
   const std::string line = "      const auto q = Q_tile.row(i);\n";
-  const Mistake mistake =
-      GENERATE_COPY(Mistake{line, "      if (visible <= 0) break;\n" + line,
-                            "likely cause: your code ends the tile at the first row without a visible key in it"},
-                    Mistake{"m(rows, minus_infinity)", "m(rows, 0.0f)", "likely cause: m starts at 0"});
+  const Mistake mistake = GENERATE_COPY(
+      Mistake{line, "      if (visible <= 0) break;\n" + line,
+              "likely cause: Your code computes no more scores of a tile after the first row without a visible key"},
+      Mistake{"m(rows, minus_infinity)", "m(rows, 0.0f)", "likely cause: Your code starts m at 0"});
   const WorkbookCopy book;
   for (const char* id : {"2.1", "2.2", "2.3"}) book.solve(id);
   book.edit(book.readers_file("2.3"), mistake.find, mistake.replace);
