@@ -4,8 +4,8 @@
 //     @@ 5.1 @@                                            <- the exercise, or a file for given code outside regions
 //
 //     Your code rounds the number of tiles down; it must round up.
-//     -  return visible / Bc;                              <- a hunk as in a diff: lines of the solution ("-", or " "
-//     +  return (visible + Bc - 1) / Bc;                      if they stay), and lines instead of them ("+")
+//     -  return (visible + Bc - 1) / Bc;                   <- a hunk as in a diff: lines of the solution ("-", or " "
+//     +  return visible / Bc;                                 if they stay), and lines instead of them ("+")
 //
 //     -…                                                   <- another one of the same cause
 #pragma once
@@ -48,8 +48,8 @@ struct Mutant {
 };
 
 /// Reads the mutants of a chapter; ManifestError with FILE:LINE for a section that is no exercise and no file of the
-/// chapter, a hunk without a sentence or that changes nothing, and a line of any other kind. Empty if the chapter has
-/// no file.
+/// chapter, a sentence outside sections, and a hunk that has no sentence, changes nothing, or has no line of the
+/// solution. Empty if the chapter has no file.
 std::vector<Mutant> load_mutants(const Book& book, const Chapter& chapter);
 
 /// Reads the lines of a hunk: each is " ", "-" or "+", then a line of code.

@@ -68,12 +68,15 @@ class Line {
     return first == last ? "" : text_.substr(tokens_[first].at, tokens_[last - 1].end() - tokens_[first].at);
   }
 
+  /// By how much token i changes the depth of brackets: 1 for one that opens, -1 for one that closes, else 0.
+  int nesting(std::size_t i) const {
+    return is(i, "(") || is(i, "[") || is(i, "{") ? 1 : is(i, ")") || is(i, "]") || is(i, "}") ? -1 : 0;
+  }
   /// The token that closes what token `open` opens; nothing if it is on another line.
   std::optional<std::size_t> closing(std::size_t open) const {
     int depth = 0;
     for (std::size_t i = open; i < tokens_.size(); ++i) {
-      if (is(i, "(") || is(i, "[") || is(i, "{")) ++depth;
-      if (is(i, ")") || is(i, "]") || is(i, "}")) --depth;
+      depth += nesting(i);
       if (depth == 0) return i;
     }
     return {};
@@ -112,8 +115,7 @@ class Line {
       if (is(i, ")") || is(i, "]")) {
         int depth = 0;
         for (std::size_t open = i + 1; open-- > 0;) {
-          if (is(open, ")") || is(open, "]")) ++depth;
-          if (is(open, "(") || is(open, "[")) --depth;
+          depth -= nesting(open);
           if (depth == 0) {
             i = open;
             break;
@@ -159,7 +161,7 @@ class Line {
     if (tokens_.size() < 2 || !is(tokens_.size() - 1, ";")) return false;
     int depth = 0;
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      depth += is(i, "(") || is(i, "[") || is(i, "{") ? 1 : is(i, ")") || is(i, "]") || is(i, "}") ? -1 : 0;
+      depth += nesting(i);
       if (depth < 0) return false;
     }
     if (depth != 0 || is(0, "return") || is(0, "using") || is(0, "else")) return false;
@@ -209,14 +211,14 @@ class LineEdits {
 
   void exchange_operator(std::size_t i) {
     const std::string& sign = line_.tokens()[i].text;
-    if (sign == "!" && i + 1 < line_.tokens().size()) replace(i, "", "negates a condition, or does not,");
+    if (sign == "!" && i + 1 < line_.tokens().size()) replace(i, "", "lacks a negation");
     if (!line_.is_binary(i)) return;
     if (sign == "/") replace(i, "%", "exchanges / and %");
     if (sign == "%") replace(i, "/", "exchanges / and %");
     if (sign == "+") replace(i, "-", "has a wrong sign");
     if (sign == "-") replace(i, "+", "has a wrong sign");
-    if (sign == "*") replace(i, "/", "divides instead of multiplying, or the reverse,");
-    if (sign == "/") replace(i, "*", "divides instead of multiplying, or the reverse,");
+    if (sign == "*") replace(i, "/", "divides instead of multiplying");
+    if (sign == "/") replace(i, "*", "multiplies instead of dividing");
     for (const auto& [a, b] : {std::pair("<", "<="), {">", ">="}}) {
       if (sign == a) replace(i, b, "has a bound that is off by one");
       if (sign == b) replace(i, a, "has a bound that is off by one");
@@ -236,12 +238,12 @@ class LineEdits {
       add(line_.with(i, line_.end_of_operand(i + 1), ""), "leaves out a factor " + where_);
       if (sign == "*") add(line_.with(line_.begin_of_operand(i), i + 1, ""), "leaves out a factor " + where_);
     }
-    if (sign == "%") add(line_.with(i, line_.end_of_operand(i + 1), ""), "leaves out a % " + where_);
+    if (sign == "%") add(line_.with(i, line_.end_of_operand(i + 1), ""), "leaves out the remainder by % " + where_);
     if (sign == "+" || sign == "-") add(line_.with(i, line_.end_of_term(i + 1), ""), "leaves out a term " + where_);
     if (sign == "&&" || sign == "||") {
       std::size_t end = i + 1;
       for (int depth = 0; end < line_.tokens().size() && depth >= 0; ++end) {
-        depth += line_.is(end, "(") ? 1 : line_.is(end, ")") ? -1 : 0;
+        depth += line_.nesting(end);
         if (depth < 0 || (depth == 0 && (line_.is(end, "&&") || line_.is(end, "||") || line_.is(end, "?")))) break;
       }
       add(line_.with(i, end, ""), "leaves out a condition " + where_);
@@ -254,7 +256,7 @@ class LineEdits {
     std::size_t colon = question, end = question;
     int depth = 0;
     for (std::size_t i = question + 1; i < line_.tokens().size(); ++i) {
-      depth += line_.is(i, "(") || line_.is(i, "[") ? 1 : line_.is(i, ")") || line_.is(i, "]") ? -1 : 0;
+      depth += line_.nesting(i);
       if (depth == 0 && line_.is(i, "?")) return;
       if (depth == 0 && line_.is(i, ":") && colon == question) colon = i;
       end = i;
@@ -263,9 +265,7 @@ class LineEdits {
     if (colon == question || colon + 1 >= end) return;
     std::size_t begin = question;
     for (int deep = 0; begin > 0; --begin) {
-      deep += line_.is(begin - 1, ")") || line_.is(begin - 1, "]")   ? 1
-              : line_.is(begin - 1, "(") || line_.is(begin - 1, "[") ? -1
-                                                                     : 0;
+      deep -= line_.nesting(begin - 1);
       if (deep < 0 || (deep == 0 && (line_.is(begin - 1, "=") || line_.is(begin - 1, "return") ||
                                      line_.is(begin - 1, ",") || line_.is(begin - 1, "+="))))
         break;
@@ -284,8 +284,7 @@ class LineEdits {
     std::vector<std::pair<std::size_t, std::size_t>> arguments{{i + 1, 0}};
     int depth = 0;
     for (std::size_t at = i + 1; at < *close; ++at) {
-      depth += line_.is(at, "(") || line_.is(at, "[") || line_.is(at, "{") ? 1 : 0;
-      depth -= line_.is(at, ")") || line_.is(at, "]") || line_.is(at, "}") ? 1 : 0;
+      depth += line_.nesting(at);
       if (depth != 0 || !line_.is(at, ",")) continue;
       arguments.back().second = at;
       arguments.emplace_back(at + 1, 0);
@@ -301,14 +300,13 @@ class LineEdits {
         add(line_.with(first, end, other + ", " + one), "exchanges two arguments in the call of " + called);
     }
     if (!extreme || arguments.size() != 2) return;
-    const std::string max_or_min = called.find("max") != std::string::npos ? "maximum" : "minimum";
+    const bool is_max = called.find("max") != std::string::npos;
     for (const auto& [first, last] : arguments)
       if (first < last)
         add(line_.with(line_.begin_of_operand(*close + 1), *close + 1, line_.between(first, last)),
-            fmt::format("takes the {} of one value alone {}", max_or_min, where_));
+            fmt::format("takes the {} of one value alone {}", is_max ? "maximum" : "minimum", where_));
     std::string other = called;
-    const std::size_t at = other.find("max") != std::string::npos ? other.find("max") : other.find("min");
-    other.replace(at, 3, called.find("max") != std::string::npos ? "min" : "max");
+    other.replace(called.find(is_max ? "max" : "min"), 3, is_max ? "min" : "max");
     replace(i - 1, other, "exchanges minimum and maximum");
   }
 
@@ -368,8 +366,7 @@ std::map<std::string, std::string> declared_types(const std::vector<Line>& lines
       // `int a = 1, b = 2;` declares both, outside parentheses.
       int depth = 0;
       for (std::size_t at = i + 1; at + 1 < tokens.size(); ++at) {
-        depth += line.is(at, "(") || line.is(at, "[") || line.is(at, "{") ? 1 : 0;
-        depth -= line.is(at, ")") || line.is(at, "]") || line.is(at, "}") ? 1 : 0;
+        depth += line.nesting(at);
         if (depth < 0 || line.is(at, ";")) break;
         const bool first = at == i + 1 || (depth == 0 && line.is(at - 1, ","));
         if (first && tokens[at].kind == Token::word &&

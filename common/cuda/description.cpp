@@ -223,9 +223,9 @@ json stage_json(const Description& stage, const Arguments& call) {
 //   {"stages": [{"pass": "forward", "operation": "forward", "element": "float16", "float_gradients": false,
 //      "masks": ["none", …], "shared_heads": false, "head_dims": [32, 64, 128] or null, "any_tiles": false,
 //      "rows_per_warp": 32, "compute": 80, "compute_only": false, "runs_here": true, "warps_split_keys": false,
-//      "extra":
-//      [{"name": "S", "element_bytes": 4, "bytes": 4096}], "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64,
-//      "warps": 4, "shared_bytes": …}], "variants": [{"number": "kernel", "value": 1, … as a stage}]}],
+//      "extra": [{"name": "S", "element_bytes": 4, "bytes": 4096}],
+//      "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64, "warps": 4, "shared_bytes": …}],
+//      "variants": [{"number": "kernel", "value": 1, … as a stage}]}],
 //    "operations": ["forward", …]}
 // A tile's "d" is null if the stage supports any d. The names are "Bc", "Br", "warps" in a backward pass.
 void describe(const Arguments& call) {

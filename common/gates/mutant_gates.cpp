@@ -18,8 +18,7 @@ using book::Killed;
 using book::Mutant;
 using judge::Result, judge::Verdict, judge::Workspace;
 
-/// What a run says about a mutant: Killed::reported is "another", with the cause's id, if a reader would read
-/// the sentence of another one.
+/// Values of Killed::reported besides kItself: another mutant's sentence, with its id, and no cause.
 constexpr const char* kAnother = "another: ";
 constexpr const char* kNothing = "nothing";
 
