@@ -21,7 +21,7 @@ TEST_CASE("run --json follows notes/json.md") {
 TEST_CASE("test --json follows notes/json.md: the same form for one run and for several") {
   const WorkbookCopy book;
   book.solve("1.3");
-  book.edit(book.readers_file("1.3"), "O(i, c) += P(i, j) * V(j, c)", "O(i, c) += V(j, c)");
+  book.edit(book.readers_file("1.3"), "O(i, c) += P(i, j) * V(j, c)", "O(i, c) = P(i, j) * V(j, c)");
   const json one = book.run({"test", "1.3", "--json"}).document();
   CHECK(one["runs"].size() == 1);
   const json all = book.run({"test", "--json"}).document();
