@@ -39,7 +39,7 @@ void expect_wgmma() {
                   "d/16 for S and for dP, Br/16 for dV and for dK, Bc/16 for dQ, by each of 8 warps",
                   "your code issues more or fewer MMAs than one per 16 of the summed dimension", "wgmma-count");
     growth.expect("wgmma_operations", 5 * 2 * Br * Bc * double(d), "operations of five matmuls of Br·Bc·d",
-                  "a matmul has a wrong shape", "wgmma-count");
+                  "a matmul of your code has a wrong shape; each must have 2·Br·Bc·d operations", "wgmma-count");
   }
 }
 
@@ -270,9 +270,9 @@ TEST_CASE("overlapped, matmuls run during P, dV and the hand-over", "[13.9]") {
                        "{}: dP at the wait for S, {}dQ at that for dV, dK at that for dQ; d={}, step {}",
                        got, left, left == 5 ? "both halves of dV at that for dP, " : "", d, step),
            got < left
-               ? "a wait leaves fewer groups in flight than it could, so that the tensor cores may idle; or one of the "
-                 "waits for S, dV and dQ is missing, each of which leaves the next group in flight"
-               : "your code waits for too few groups, or waits when there is nothing to wait for",
+               ? "a wait of your code leaves fewer groups in flight than it could, so the tensor cores may idle, or "
+                 "the wait for S, dV or dQ is missing; each of these waits must leave the newer groups in flight"
+               : "a wait of your code leaves the group in flight that it must wait for, or there is a superfluous wait",
            "overlap");
   }
 }
@@ -291,8 +291,10 @@ TEST_CASE("every step gives the same gradients", "[whole]") {
     const BackwardResult last = expect_right(in);
     for (const int step : {1, 2, 3})
       expect(same_bits(expect_step(step, in), last, false),
-             fmt::format("dK or dV of step {} is not that of step {} to the last bit, d={}", step, last_step, d),
-             "a step sums in a different order, or rounds elsewhere", "order-dependent");
+             fmt::format("dK or dV of step {} differs from that of step {}, d={}", step, last_step, d),
+             "a version of your code sums in another order, or rounds elsewhere; dK and dV must have the same bits in "
+             "all versions",
+             "order-dependent");
   }
 }
 
@@ -315,9 +317,11 @@ TEST_CASE("five matmuls, with P and dS as register operands", "[whole]") {
     const double rows = 4 * (64 + double(Br_of(d))) + 4 * double(Br_of(d));
     growth.expect("wgmma_wavefronts", (rows * double(d) + 2 * 2 * 64 * 128) * 2 / 128,
                   "128 bytes of operands in shared memory per wavefront",
-                  "P or dS is a left operand in shared memory, or an operand is read twice", "shared-traffic");
+                  "your code reads P or dS from shared memory, or reads an operand twice; P and dS must be register "
+                  "operands of dV and dK",
+                  "shared-traffic");
     for (const char* loads : {"shared.matrix_loads", "multiply_calls"})
-      growth.expect(loads, 0, "no lane loads an operand", "a matmul uses mma, or an operand is loaded by ldmatrix",
+      growth.expect(loads, 0, "no lane loads an operand", "your code uses mma or ldmatrix; every matmul must use wgmma",
                     "shared-traffic");
   }
 }
@@ -332,11 +336,12 @@ TEST_CASE("shared memory holds no P", "[whole]") {
   // per lane.
   for (const std::int64_t d : head_dims()) {
     const Growth growth(d, usual_sizes(d));
-    growth.expect("shared.matrix_stores", double(consumer_warps * Br_of(d)) / 16, "dS alone",
-                  "P goes through shared memory too", "shared-traffic");
-    growth.expect("shared.store_instructions", consumer_warps * (8 + 16),
-                  "dQ for the writer, and rounded in the last kernel", "something else goes through shared memory",
-                  "shared-traffic");
+    growth.expect("shared.matrix_stores", double(consumer_warps * Br_of(d)) / 16, "only dS",
+                  "your code stores P to shared memory too; only dS must be stored there", "shared-traffic");
+    growth.expect(
+        "shared.store_instructions", consumer_warps * (8 + 16), "dQ for the writer, and rounded in the last kernel",
+        "your code stores something else to shared memory; only dQ must be stored there by these instructions",
+        "shared-traffic");
   }
 }
 
