@@ -83,17 +83,19 @@ TEST_CASE("dK and dV are written once, by one block, and K and V are read once",
       const std::int64_t bytes = s.B * s.Hkv * s.Nk * s.d * 2;
       for (const char* tensor : {"dK", "dV"}) {
         const double atomics = counter(reply, fmt::format("{}.atomic_requests", tensor));
-        expect(atomics == 0, fmt::format("{} is added to by {} atomic instructions of warps", tensor, atomics),
-               "the parts of a group's heads are added up in device memory: one block can form the sum in registers",
+        expect(atomics == 0, fmt::format("your warps add to {} by {} atomic instructions, expected 0", tensor, atomics),
+               "your code adds the heads' parts of dK or dV in device memory; one thread block must accumulate all "
+               "heads of a group in registers",
                "gradients-by-atomics");
         expect_bytes(reply, fmt::format("{}.store_bytes", tensor), bytes,
                      "B·Hkv·Nk·d elements, each written once; dK and dV together are 4·B·Hkv·Nk·d bytes",
-                     in.given.problem, "dK or dV is written more or less often than once");
+                     in.given.problem, "your code does not write each row of dK and dV exactly once; it must do so");
       }
       for (const char* tensor : {"K", "V"})
-        expect_bytes(reply, fmt::format("{}.async_bytes", tensor), bytes,
-                     "each tile of K and V is read by one block, once", in.given.problem,
-                     "K or V is read more or less often than once: a block has all heads of its group");
+        expect_bytes(
+            reply, fmt::format("{}.async_bytes", tensor), bytes, "one thread block reads each K/V tile, once",
+            in.given.problem,
+            "your code does not read each K/V tile exactly once; one thread block must process all heads of the group");
     }
   }
 }
@@ -122,20 +124,29 @@ NamedMistake mistake_in_steps(const GivenTiles& given, const std::vector<std::in
   const auto head_by_end = [&](int step) { return first_head + step / end; };
   const auto number_by_end = [&](int step) { return begin + step % end; };
   if (all_are(head, [&](int step) { return step % each; }))
-    return {"Q tiles are counted from 0: the first that sees a key is number `begin`", "walk-from-0"};
+    return {"your code counts the Q tiles of each head from 0; the index must begin at `begin`", "walk-from-0"};
   if (all_are([&](int step) { return first_head + step % heads; }, [&](int step) { return begin + step / heads; }))
     return {
-        "a Q tile of all heads passes, then the next one of all: all Q tiles of a head are to pass before "
-        "the next head's",
+        "your code loops over the heads within each Q tile; it must loop over all Q tiles of a head before the next "
+        "head",
         "walk-by-row-blocks"};
   if (all_are(head_by_end, number_by_end))
-    return {"`end` Q tiles of each head pass by, not end - begin", "walk-by-end"};
+    return {
+        "your code assigns `end` steps to each head; it must assign `end` − `begin` steps, the number of Q tiles per "
+        "head",
+        "walk-by-end"};
   if (all_are(head_by_end, number))
-    return {"the next head begins when `end` Q tiles have passed, not end - begin of them", "head-by-end"};
+    return {
+        "your code advances to the next head every `end` steps; it must advance every `end` − `begin` steps, the "
+        "number of Q tiles per head",
+        "head-by-end"};
   if (all_are(head, number_by_end))
-    return {"a head's Q tiles begin anew when `end` of them have passed, not end - begin", "number-by-end"};
+    return {
+        "your code restarts the index of the Q tile every `end` steps; it must restart every `end` − `begin` steps, "
+        "the number of Q tiles per head",
+        "number-by-end"};
   if (all_are([&](int step) { return step / each; }, number))
-    return {"heads are counted from 0: the first one of the group is first_head", "head-from-0"};
+    return {"your code counts the heads from 0; the first head must be `first_head`", "head-from-0"};
   return {"", "unknown"};
 }
 
@@ -153,11 +164,12 @@ TEST_CASE("the steps iterate over the Q tiles of a group head by head", "[14.8]"
     const worker::Reply reply = call(request);
     const std::int32_t count = reply.output<std::int32_t>("count")[0];
     expect(count == steps,
-           fmt::format("{} Q tiles are said to pass by: it is {} of each of {} heads, {}; {}", count, each, heads,
-                       steps, of),
-           count < 0       ? "a K/V tile that no query sees has a negative number of steps"
-           : count == each ? "the Q tiles of one head alone are counted"
-                           : "",
+           fmt::format("your code returns {} steps, expected {} Q tiles of each of {} heads, {}; {}", count, each,
+                       heads, steps, of),
+           count < 0 ? "your code returns a negative number of steps if `begin` > `end`; it must return 0"
+           : count == each
+               ? "your code counts the steps of a single head; it must count the Q tiles of all `group` heads"
+               : "",
            count < 0       ? "negative-count"
            : count == each ? "walk-of-one-head"
                            : "unknown");
@@ -167,8 +179,8 @@ TEST_CASE("the steps iterate over the Q tiles of a group head by head", "[14.8]"
       const int head = first_head + step / each, number = begin + step % each;
       const int got_head = at[std::size_t(2 * step)], got = at[std::size_t(2 * step + 1)];
       expect(got_head == head && got == number,
-             fmt::format("step {} is said to be Q tile {} of head {}: it is Q tile {} of head {}; {}", step, got,
-                         got_head, number, head, of),
+             fmt::format("your code returns Q tile {1} of head {2} for step {0}, expected Q tile {3} of head {4}; {5}",
+                         step, got, got_head, number, head, of),
              cause, diagnosis);
     }
   }
@@ -201,13 +213,14 @@ TEST_CASE("only Q tiles with an unmasked pair are loaded, of every head", "[14.8
           for (const char* tensor : {"Q", "dO"}) {
             const std::string name = fmt::format("{}.async_bytes", tensor);
             const bool more = counter(reply, name) > double(count.queries * 64 * 2);
-            expect_bytes(reply, name, count.queries * 64 * 2,
-                         fmt::format("{} Q tiles of all K/V tiles and heads have a query that sees a key, {}",
-                                     count.visited, sizes.text()),
-                         given.problem,
-                         more ? "Q tiles of which no query sees any key are not skipped"
-                              : "Q tiles are skipped of which some query sees a key",
-                         more ? "tiles-not-skipped" : "tiles-skipped");
+            expect_bytes(
+                reply, name, count.queries * 64 * 2,
+                fmt::format("{} steps of all thread blocks have an unmasked pair, {}", count.visited, sizes.text()),
+                given.problem,
+                more ? "your code does not skip Q tiles whose queries attend to none of the K/V tile's keys; it must "
+                       "skip them"
+                     : "your code skips a Q tile with an unmasked pair; it must process each of them",
+                more ? "tiles-not-skipped" : "tiles-skipped");
           }
         }
       }
@@ -268,10 +281,12 @@ TEST_CASE("each K/V tile releases its semaphores in every head", "[14.9]") {
     const BackwardResult got = expect_right(in, all_gradients, sizes, {.workers = 1});
     const std::int64_t increments = count_all_blocks(s, causal, sizes).visited * sizes.warps;
     const std::int64_t tickets = s.Hkv * tiles_of(s.Nk, sizes.Bc);
-    expect_count(got.reply, "semaphores.atomic_requests", double(increments + tickets),
-                 fmt::format("{} semaphore increments by warps in the Q tiles of all heads, and {} tickets, causal={}",
-                             increments, tickets, causal),
-                 "a warp increments the semaphore of a Q tile more or less often than once", "turns");
+    expect_count(
+        got.reply, "semaphores.atomic_requests", double(increments + tickets),
+        fmt::format("{} semaphore increments by warps in the Q tiles of all heads, and {} tickets, causal={}",
+                    increments, tickets, causal),
+        "your code does not increment each Q tile's semaphores exactly once per K/V tile; each warp must do so",
+        "turns");
   }
 }
 
@@ -319,10 +334,10 @@ TEST_CASE("other groups change no bit of a gradient", "[whole]") {
         const std::size_t third = a.values.size() / 3;
         for (std::size_t at = 0; at < a.values.size(); ++at)
           expect(at / third == 1 || a.values[at] == b.values[at],
-                 fmt::format("element {} of {} is {} when all of the group beside it is NaN, and was {} (d={}, "
-                             "causal={})",
+                 fmt::format("element {} of {} is {} if another group contains NaN, and {} otherwise (d={}, causal={})",
                              at, name, b.values[at], a.values[at], d, causal),
-                 "a gradient depends on a group that is not its own", "groups-mixed");
+                 "your gradient depends on another group; it must depend on the heads of its own group only",
+                 "groups-mixed");
       };
       expect_same("dQ", alone.dQ, beside.dQ);
       expect_same("dK", alone.dK, beside.dK);
@@ -345,8 +360,10 @@ TEST_CASE("50 deterministic runs are bitwise equal", "[whole]") {
   const BackwardResult first = backward(given, numbers);
   for (int run = 2; run <= 50; ++run)
     expect(same_bits(backward(given, numbers), first),
-           fmt::format("a gradient of run {} is not that of the first", run),
-           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
+           fmt::format("a gradient of run {} differs from that of run 1", run),
+           "your K/V tiles add to dQ in a varying order, or your code reads a value before it is written; in "
+           "deterministic mode the order must be fixed",
+           "not-repeatable");
 }
 
 TEST_CASE("each tensor's backward traffic matches its formula", "[whole]") {
@@ -361,7 +378,8 @@ TEST_CASE("each tensor's backward traffic matches its formula", "[whole]") {
       const BlockCount count = count_all_blocks(s, causal, sizes);
       const std::int64_t keys = s.B * s.Hkv * s.Nk * s.d * 2;
       const auto expect_moved = [&](const std::string& name, std::int64_t bytes, const std::string& why) {
-        expect_bytes(reply, name, bytes, why, in.given.problem, "a tensor is moved more or less often than it must be");
+        expect_bytes(reply, name, bytes, why, in.given.problem,
+                     "your code reads or writes a tensor more or less often than it must");
       };
       for (const char* tensor : {"K", "V"})
         expect_moved(fmt::format("{}.async_bytes", tensor), keys, "K and V are read once");
@@ -369,10 +387,10 @@ TEST_CASE("each tensor's backward traffic matches its formula", "[whole]") {
         expect_moved(fmt::format("{}.store_bytes", tensor), keys, "dK and dV are written once");
       for (const char* tensor : {"Q", "dO"})
         expect_moved(fmt::format("{}.async_bytes", tensor), count.queries * s.d * 2,
-                     "Q and dO are read by each K/V tile that they see");
+                     "each K/V tile with an unmasked pair reads the Q tile's Q and dO");
       expect_moved("dQ.store_bytes", s.B * s.H * s.Nq * s.d * 2, "dQ is written once");
       expect_moved("dQ_sum.atomic_sectors", count.visited * sizes.Br * s.d * 4 / 32,
-                   "a Q tile's dQ is added to once for each K/V tile");
+                   "each K/V tile with an unmasked pair adds to the Q tile's dQ once");
     }
   }
 }

@@ -62,7 +62,9 @@ std::int64_t keys_visited(const Problem& problem, const Tiles& tiles, std::int64
   });
 }
 
-constexpr const char* other_tiles = "tiles are counted that no row of the block sees, or not all that some row sees";
+constexpr const char* other_tiles =
+    "your code counts a K/V tile that none of the rows needs, or omits one that some row needs; it must count the K/V "
+    "tiles up to the last key that the last existing row attends to";
 
 /// K and V are read as often as if this many heads were packed.
 void expect_keys_read(const Problem& problem, const Tiles& tiles, int pack, std::int64_t packed,
@@ -72,15 +74,16 @@ void expect_keys_read(const Problem& problem, const Tiles& tiles, int pack, std:
   const worker::Reply reply = attention(problem, numbers).reply;
   const double bytes = double(keys_visited(problem, tiles, packed) * problem.shape.d * 2);
   expect_count(reply, "block_barriers", double(tiles_visited(problem, tiles, packed)),
-               fmt::format("a barrier for each tile of keys that a block's rows see, H={}, Hkv={}, {}", problem.shape.H,
+               fmt::format("one barrier per K/V tile that the rows of a Q tile need, H={}, Hkv={}, {}", problem.shape.H,
                            problem.shape.Hkv, text(problem, tiles)),
                cause, diagnosis);
   for (const char* tensor : {"K", "V"})
     expect_count(
         reply, fmt::format("{}.async_bytes", tensor), bytes,
-        fmt::format("{} is read by each tile of {} rows of {} heads together, up to the last key that the tile "
-                    "sees; H={}, Hkv={}, {}",
-                    tensor, tiles.Br, packed, problem.shape.H, problem.shape.Hkv, text(problem, tiles)),
+        fmt::format(
+            "each Q tile of {1} rows of {2} packed heads reads {0} up to the last key that it attends to; H={3}, "
+            "Hkv={4}, {5}",
+            tensor, tiles.Br, packed, problem.shape.H, problem.shape.Hkv, text(problem, tiles)),
         cause, diagnosis);
 }
 
@@ -117,19 +120,20 @@ TEST_CASE("packed rows map to the right queries and heads", "[14.2]") {
         const std::int64_t i = r / heads, h = r % heads;
         const auto at = std::size_t(r);
         const bool head_by_head = query[at] == r % Nq && memory_row[at] == r;
-        expect(
-            query[at] == i && memory_row[at] == h * Nq + i,
-            fmt::format(
-                "of {} heads with {} queries each, your code takes row {} for query {}, memory_row {}: it is query {} "
-                "of head {}, memory_row {}·{} + {} = {}",
-                heads, Nq, r, query[at], memory_row[at], i, h, h, Nq, i, h * Nq + i),
-            head_by_head ? "the rows go head by head: neighbouring rows must be the heads of one query"
-            : memory_row[at] == i * heads + h
-                ? "memory_row is computed as if the heads of a query were adjacent in memory: the queries of a head are"
-                : "",
-            head_by_head                      ? "rows-head-by-head"
-            : memory_row[at] == i * heads + h ? "place-query-by-query"
-                                              : "unknown");
+        expect(query[at] == i && memory_row[at] == h * Nq + i,
+               fmt::format("{} heads with {} queries each: for packed row {} your code returns query {} and memory_row "
+                           "{}, expected query {} (of head {}) and memory_row {}·{} + {} = {}",
+                           heads, Nq, r, query[at], memory_row[at], i, h, h, Nq, i, h * Nq + i),
+               head_by_head
+                   ? "your code orders the packed rows head by head; adjacent packed rows must be the heads of the "
+                     "same query"
+               : memory_row[at] == i * heads + h
+                   ? "your code computes memory_row as if the heads of a query were adjacent in memory; in memory the "
+                     "queries of a head are adjacent, and head h must begin at memory row h · Nq"
+                   : "",
+               head_by_head                      ? "rows-head-by-head"
+               : memory_row[at] == i * heads + h ? "place-query-by-query"
+                                                 : "unknown");
       }
     }
   }
@@ -168,9 +172,11 @@ TEST_CASE("rows past the end are not read", "[14.3]") {
         const Input given = input("normal", grouped(1, 1, G, Nq, 70, d), 22);
         const worker::Reply reply = expect_group(given, always).reply;
         if (reply.counters.empty()) continue;  // nothing counts on the GPU
-        expect_count(reply, "Q.async_bytes", double(G * Nq * d * 2),
-                     fmt::format("each of {} rows of Q is read once, d={}", G * Nq, d),
-                     "rows are read that do not exist, or some twice", "traffic");
+        expect_count(
+            reply, "Q.async_bytes", double(G * Nq * d * 2),
+            fmt::format("each of {} rows of Q is read once, d={}", G * Nq, d),
+            "your code reads rows that do not exist, or reads a row twice; it must read each existing row once",
+            "traffic");
       }
 }
 
@@ -190,20 +196,27 @@ struct OtherCount {
   std::int64_t (*of)(const CountedRow&);
 };
 const OtherCount other_counts[] = {
-    {"negative-count", "a query that sees no key is said to see a negative number of them",
+    {"negative-count",
+     "your code returns a negative number of keys for a query that attends to no key; it must return 0",
      [](const CountedRow& r) { return r.causal ? r.query + 1 + r.Nk - r.Nq : r.Nk; }},
-    {"mask-by-row", "the mask takes the number of the packed row for that of its query: it must be row / G",
+    {"mask-by-row",
+     "your code uses the packed row as the query in the causal mask; it must use the query of the packed row",
      [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.row + 1 + r.Nk - r.Nq) : r.Nk; }},
-    {"mask-one-too-few", "the mask is off by one: query i does not see key i + (Nk − Nq)",
+    {"mask-one-too-few",
+     "your code counts one visible key too few; query i attends to key i + (Nk − Nq) too, so this key must be counted",
      [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + r.Nk - r.Nq) : r.Nk; }},
-    {"mask-one-too-many", "the mask is off by one: query i also sees key i + (Nk − Nq) + 1",
+    {"mask-one-too-many",
+     "your code counts one visible key too many; the last key that query i attends to must be key i + (Nk − Nq)",
      [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + 2 + r.Nk - r.Nq) : r.Nk; }},
-    {"mask-top-left", "the mask is aligned top left, j ≤ i: it must be j ≤ i + (Nk − Nq)",
+    {"mask-top-left",
+     "your code aligns the causal mask top-left (j ≤ i); it must align it bottom-right: j ≤ i + (Nk − Nq)",
      [](const CountedRow& r) { return r.causal ? r.query + 1 : r.Nk; }},
-    {"diagonal-sign", "the mask has Nk − Nq with the wrong sign: it must be j ≤ i + (Nk − Nq)",
+    {"diagonal-sign", "your code uses Nk − Nq with the wrong sign; query i must attend to the keys j ≤ i + (Nk − Nq)",
      [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + 1 + r.Nq - r.Nk) : r.Nk; }},
-    {"no-mask", "the causal mask is missing: queries see future keys", [](const CountedRow& r) { return r.Nk; }},
-    {"mask-without-mask", "rows see only the keys up to their query without the mask too",
+    {"no-mask", "your code does not apply the causal mask; query i must attend to the keys j ≤ i + (Nk − Nq) only",
+     [](const CountedRow& r) { return r.Nk; }},
+    {"mask-without-mask",
+     "your code limits the visible keys without the causal mask too; all Nk keys must be visible then",
      [](const CountedRow& r) { return visible_keys(r.query, r.Nq, r.Nk, true); }},
 };
 
@@ -217,8 +230,8 @@ void expect_counted(const std::vector<CountedRow>& rows, const std::vector<std::
   const bool known = other != std::ranges::end(other_counts);
   for (const CountedRow& row : rows)
     expect(keys[std::size_t(row.row)] == row.seen(),
-           fmt::format("row {} is said to see {} keys: it is query {}, which sees {}; {}", row.row,
-                       keys[std::size_t(row.row)], row.query, row.seen(), call),
+           fmt::format("your code returns {1} visible keys for packed row {0}, which is query {2}; expected {3}; {4}",
+                       row.row, keys[std::size_t(row.row)], row.query, row.seen(), call),
            known ? other->sentence : "", known ? other->id : "unknown");
 }
 
@@ -242,10 +255,11 @@ TEST_CASE("the visible keys and K/V tiles depend on the queries of the rows", "[
         std::int64_t first = 0;
         for (const std::int32_t tiles : reply.output<std::int32_t>("tiles")) {
           const CountedRow& last = rows[std::size_t(std::min(first + Br, heads * Nq) - 1)];
-          expect(tiles == tiles_of(last.seen(), Bc),
-                 fmt::format("rows {} to {} are said to need {} tiles of {} keys: they need {}; {}", first, last.row,
-                             tiles, Bc, tiles_of(last.seen(), Bc), of),
-                 other_tiles, "packed-tiles");
+          expect(
+              tiles == tiles_of(last.seen(), Bc),
+              fmt::format("your code returns {2} K/V tiles of {3} keys for packed rows {0} to {1}, expected {4}; {5}",
+                          first, last.row, tiles, Bc, tiles_of(last.seen(), Bc), of),
+              other_tiles, "packed-tiles");
           first += Br;
         }
       }
@@ -311,13 +325,18 @@ TEST_CASE("a single query is packed, a long sequence is not", "[14.6]") {
     if (Nq >= tiles.Br)
       expect(
           !in_packs(Nq),
-          fmt::format("{} queries of 8 heads fill tiles of {} rows without being packed, and are packed", Nq, tiles.Br),
-          "heads are packed where no row of a tile is won", "packed-without-need");
+          fmt::format("your code packs the heads although {} queries of one head fill whole Q tiles of {} rows", Nq,
+                      tiles.Br),
+          "your code packs heads even if packing does not raise the fill ratio; it must pack only if fill(Nq) < 0.9 · "
+          "fill(G·Nq)",
+          "packed-without-need");
     const bool whole_alone = Nq == 1 && in_packs(16);
     expect_keys_read(with(Nq), tiles, 0, packed,
-                     whole_alone ? "heads are packed only where they fill whole tiles: shares are fractions, and a "
-                                   "division of two integers leaves 0 or 1"
-                                 : "heads are not packed where a tile is nearly empty without it",
+                     whole_alone
+                         ? "your code computes the fill ratio by integer division, so it is 0 or 1; it must divide "
+                           "in `double`"
+                         : "your code does not pack heads although a Q tile of one head is nearly empty; it "
+                           "must pack them if fill(Nq) < 0.9 · fill(G·Nq)",
                      whole_alone ? "shares-in-integers" : "not-packed");
   }
 }
@@ -330,7 +349,8 @@ TEST_CASE("heads are packed where the fill ratio rises by more than a ninth", "[
       const auto used = [&](std::int64_t rows) { return double(rows) / double(tiles_of(rows, tiles.Br) * tiles.Br); };
       const bool pays = used(Nq) < 0.9 * used(G * Nq);
       expect_keys_read(input("uniform", grouped(1, 1, G, Nq, 64, 64), 51).problem, tiles, 0, pays ? G : 1,
-                       "the shares of rows that exist are compared otherwise than the rule says", "packing-rule");
+                       "your code packs heads by another rule; it must pack them if fill(Nq) < 0.9 · fill(G·Nq)",
+                       "packing-rule");
     }
   }
 }
@@ -341,9 +361,11 @@ TEST_CASE("packing can be forced and disabled", "[14.6]") {
   // By the rule the first are packed; the others are not: 19 tiles instead of 20 save too little.
   for (const auto& [G, Nq] : {std::pair{8, 1}, {2, 9 * 32 + 16}})
     for (const int pack : {never, always})
-      expect_keys_read(input("uniform", grouped(1, 1, G, Nq, 32, 64), 52).problem, tiles, pack, pack == always ? G : 1,
-                       "`packing` is ignored: never is 1 head and always the group, whatever the rule says",
-                       "packing-ignored");
+      expect_keys_read(
+          input("uniform", grouped(1, 1, G, Nq, 32, 64), 52).problem, tiles, pack, pack == always ? G : 1,
+          "your code ignores `packing`; it must return 1 head for `Packing::never` and the whole group for "
+          "`Packing::always`, whatever the rule says",
+          "packing-ignored");
 }
 
 // ---- The whole chapter ----
@@ -384,10 +406,10 @@ TEST_CASE("packed or not, O and the LSE are the same, bit for bit", "[whole]") {
       const auto with = [&](int pack) { return attention(problem, small_tiles(d, packing(pack)).numbers()); };
       const AttentionResult apart = with(never), together = with(always);
       expect_written(apart.O.values[0], "O");
-      expect(
-          apart.O.values == together.O.values && apart.lse.values == together.lse.values,
-          fmt::format("with d={}, causal={} O or the LSE of packed rows is not that of rows by themselves", d, causal),
-          "what is computed for a row depends on which rows are beside it", "rows-mixed");
+      expect(apart.O.values == together.O.values && apart.lse.values == together.lse.values,
+             fmt::format("O or the LSE of packed rows differs from that of unpacked rows, d={}, causal={}", d, causal),
+             "your result for a row depends on the other rows of its Q tile; it must depend on its own query only",
+             "rows-mixed");
     }
   }
 }
@@ -405,7 +427,8 @@ TEST_CASE("Q, K and V are read, and O and the LSE written, as often as the formu
       expect(counter(reply, "K.async_bytes") + counter(reply, "V.async_bytes") == bytes,
              fmt::format("K and V are read in {} bytes, expected B·Hkv·⌈G·Nq/Br⌉·4·Nk·d = {}, G={}, Nq={}, d={}",
                          counter(reply, "K.async_bytes") + counter(reply, "V.async_bytes"), bytes, G, Nq, d),
-             "K and V are not read once for each tile of packed rows", "traffic");
+             "your code does not read K and V once per Q tile of packed rows; each Q tile must read them once",
+             "traffic");
     }
   }
 }
