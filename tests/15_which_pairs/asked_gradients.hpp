@@ -133,10 +133,10 @@ inline void expect_sequences_as_alone(std::int64_t d,
         const BackwardResult alone = backward(cut(in.given, first, length), sizes.numbers());
         expect(same_rows(alone.dQ, together.dQ, first) && same_rows(alone.dK, together.dK, first) &&
                    same_rows(alone.dV, together.dV, first),
-               fmt::format("a gradient of the sequence of {} rows from row {} on is not what it is where that sequence "
-                           "is alone, mask {}",
+               fmt::format("a gradient of the sequence of {} rows from row {} on differs from that of a call with this "
+                           "sequence alone, mask {}",
                            length, first, mask.name()),
-               "what is computed for a sequence depends on what is packed beside it", "sequences-mixed");
+               "your result for a packed sequence depends on the other sequences; it must not", "sequences-mixed");
       }
       first += length;
     }
@@ -166,10 +166,10 @@ inline void expect_no_neighbour() {
         for (std::int64_t i = 50; i < 83; ++i)
           for (std::int64_t c = 0; c < d; ++c)
             expect((*is)(0, h, i, c) == (*was)(0, h, i, c),
-                   fmt::format("{} of row {}, which is in the second of three sequences, column {}, was {} and became "
-                               "{} when the other two became NaN (d={})",
+                   fmt::format("{} of row {} (in the second of three sequences), column {}, is {}, but {} if the other "
+                               "two sequences are NaN (d={})",
                                name, i, c, (*was)(0, h, i, c), (*is)(0, h, i, c), d),
-                   "what is computed for a sequence depends on what is packed beside it", "sequences-mixed");
+                   "your result for a packed sequence depends on the other sequences; it must not", "sequences-mixed");
   }
 }
 

@@ -19,7 +19,8 @@ inline Input masked(const std::string& kind, const Shape& shape, std::uint64_t s
   return {make_input(kind, {shape, mask, 0, seed}), fmt::format("{}, seed {}", kind, seed), kind};
 }
 
-inline constexpr const char* sequences_mixed = "what is computed for a sequence depends on what is packed beside it";
+inline constexpr const char* sequences_mixed =
+    "your result for a packed sequence depends on the other sequences; it must not";
 
 /// Rows [first, first + length) of every tensor, as a problem of its own.
 inline Problem cut(Problem whole, std::int64_t first, std::int64_t length) {
@@ -51,8 +52,8 @@ inline void expect_as_alone(const Mask& mask, const std::vector<std::int64_t>& l
       for (std::int64_t i = 0; i < length; ++i) {
         const float* const row = &alone.O.values[alone.O.index(0, h, i, 0)];
         expect(std::equal(row, row + d, &together.O.values[together.O.index(0, h, first + i, 0)]),
-               fmt::format("row {} of the sequence of {} rows from row {} on is not what it is where that sequence is "
-                           "alone, mask {}",
+               fmt::format("row {} of the sequence of {} rows from row {} on differs from that of a call with this "
+                           "sequence alone, mask {}",
                            i, length, first, mask.name()),
                sequences_mixed, "sequences-mixed");
       }
@@ -73,8 +74,8 @@ inline void expect_no_neighbour(const Mask& mask, std::int64_t d, const Tiles& t
     for (std::int64_t i = 50; i < 83; ++i)
       for (std::int64_t c = 0; c < d; ++c)
         expect(after.O(0, h, i, c) == before.O(0, h, i, c),
-               fmt::format("O of row {}, which is in the second of three sequences, column {}, was {} and became {} "
-                           "when the other two became NaN",
+               fmt::format("O of row {} (in the second of three sequences), column {}, is {}, but {} if the other two "
+                           "sequences are NaN",
                            i, c, before.O(0, h, i, c), after.O(0, h, i, c)),
                sequences_mixed, "sequences-mixed");
 }

@@ -49,22 +49,30 @@ std::int64_t right_last(const Window& w, std::int64_t i) {
   return w.last(i);
 }
 const OtherRange other_ranges[] = {
-    {"window-top-left", "the window is aligned top left: query i stands at key i + (Nk − Nq)",
+    {"window-top-left",
+     "your code aligns the window top-left: the diagonal of query i is key i; it must be key i + (Nk − Nq)",
      [](const Window& w, std::int64_t i) { return std::max<std::int64_t>(0, i - w.left); },
      [](const Window& w, std::int64_t i) { return std::min(w.Nk, i + w.right + 1); }},
-    {"window-without-left", "the range begins at key 0, whatever `left` is",
+    {"window-without-left",
+     "your code begins every key range at key 0; it must begin `left` keys before the diagonal, but not before key 0",
      [](const Window&, std::int64_t) { return std::int64_t(0); }, right_last},
-    {"window-without-right", "the range ends at the last key, whatever `right` is", right_first,
-     [](const Window& w, std::int64_t) { return w.Nk; }},
-    {"window-left-one-too-few", "the range begins one key late: key i + (Nk − Nq) − left is in it",
+    {"window-without-right",
+     "your code ends every key range at Nk; it must end with the key `right` keys after the diagonal, but at most at "
+     "Nk",
+     right_first, [](const Window& w, std::int64_t) { return w.Nk; }},
+    {"window-left-one-too-few",
+     "your code begins the key range one key too late; the query attends to the key `left` keys before its diagonal, "
+     "so the range must include it",
      [](const Window& w, std::int64_t i) { return std::max<std::int64_t>(0, i + w.Nk - w.Nq - w.left + 1); },
      right_last},
-    {"window-right-one-too-few", "the range ends one key early: key i + (Nk − Nq) + right is in it", right_first,
-     [](const Window& w, std::int64_t i) { return std::min(w.Nk, i + w.Nk - w.Nq + w.right); }},
-    {"window-before-0", "the range begins before key 0",
+    {"window-right-one-too-few",
+     "your code ends the key range one key too early; the query attends to the key `right` keys after its diagonal, so "
+     "the range must include it",
+     right_first, [](const Window& w, std::int64_t i) { return std::min(w.Nk, i + w.Nk - w.Nq + w.right); }},
+    {"window-before-0", "your code lets the key range begin before key 0; `first` must be at least 0",
      [](const Window& w, std::int64_t i) { return i + w.Nk - w.Nq - w.left; }, right_last},
-    {"window-behind-Nk", "the range ends behind the last key", right_first,
-     [](const Window& w, std::int64_t i) { return i + w.Nk - w.Nq + w.right + 1; }},
+    {"window-behind-Nk", "your code lets the key range extend past the last key; `last` must be at most Nk",
+     right_first, [](const Window& w, std::int64_t i) { return i + w.Nk - w.Nq + w.right + 1; }},
 };
 
 }  // namespace
@@ -82,7 +90,7 @@ TEST_CASE("each query has the key range of its window", "[15.1]") {
         if (first != other_ranges[n].first(window, i) || last != other_ranges[n].last(window, i)) fits[n] = false;
       const bool none = window.last(i) <= window.first(i) && last <= first && first >= 0;
       if (!wrong.empty() || none || (first == window.first(i) && last == window.last(i))) continue;
-      wrong = fmt::format("query {} is said to see the keys {} to {}: it sees {} to {}; {}", i, first, last - 1,
+      wrong = fmt::format("your key range of query {} is {} to {}, expected {} to {}; {}", i, first, last - 1,
                           window.first(i), window.last(i) - 1, window.text());
     }
   }
@@ -122,14 +130,17 @@ TEST_CASE("each tile is classified by all of its pairs", "[15.2]") {
       const int right = class_by_pairs(window, query, key), got = numbers[std::size_t(n)];
       expect(
           got == right,
-          fmt::format("queries {} to {} and keys {} to {} are said to be {}: the tile is {}; {}", query,
+          fmt::format("your code calls the tile of queries {} to {} and keys {} to {} {}, expected {}; {}", query,
                       std::min(query + 32, window.Nq) - 1, key, key + 31,
                       got >= 0 && got < 3 ? class_names[got] : "none of the three", class_names[right], window.text()),
-          query >= window.Nq ? "there is no query here, the first one lies behind the last: such a tile is empty"
-          : got == 1         ? "a tile is called full of which some query does not see a key: both ends count, for the "
-                               "first query and for the last"
-          : got == 0         ? "a tile is called empty of which some query sees a key"
-                             : "a tile is called partial that is empty or full: it costs what need not be done",
+          query >= window.Nq
+              ? "your code does not test whether `queries` is empty; the tile must be empty then, whatever its keys are"
+          : got == 1 ? "your code calls a tile full that has a masked pair; both the first and the last query must "
+                       "attend to all of its keys"
+          : got == 0
+              ? "your code calls a tile empty that has an unmasked pair; every pair of an empty tile must be masked"
+              : "your code calls an empty or full tile partial, so the mask is applied in vain; a partial tile must "
+                "have masked and unmasked pairs",
           got == 1   ? "tile-called-full"
           : got == 0 ? "tile-called-empty"
                      : "tile-called-partial");
@@ -143,10 +154,13 @@ TEST_CASE("a window of 512 reads 10 tiles for 128 queries, 4 of them masked", "[
   const Tiles tiles = nearest_tiles(64, {128, 64});
   const Input given = masked("normal", {1, 1, 1, 128, 768, 64}, 21, Mask::within(512, 0));
   const worker::Reply reply = attention(given, tiles).reply;
-  expect_count(reply, "K.async_bytes", 10 * 64 * 64 * 2, "the queries stand at keys 640 to 767: keys 128 to 767 count",
-               "tiles are read that no query of the block sees, or not all that some query sees", "block-tiles");
-  expect_count(reply, "note.masked tile", 4, "two tiles at either end of the window hold pairs that do not count",
-               "full tiles are asked for each pair, or partial ones are not", "tile-called-partial");
+  expect_count(reply, "K.async_bytes", 10 * 64 * 64 * 2,
+               "the queries' diagonals are keys 640 to 767, so they attend to keys 128 to 767",
+               "your code loads a K/V tile that no query of the block needs, or omits one that some query needs",
+               "block-tiles");
+  expect_count(reply, "note.masked tile", 4, "two tiles at either end of the window are partial",
+               "your code masks a full tile, or does not mask a partial one; it must mask partial tiles only",
+               "tile-called-partial");
 }
 
 TEST_CASE("a warp skips tiles that are empty for it", "[15.2]") {
@@ -155,9 +169,10 @@ TEST_CASE("a warp skips tiles that are empty for it", "[15.2]") {
        {std::pair{Mask(Mask::causal), 1 + 1 + 2 + 2}, {Mask::within(32, 0), 1 + 1 + 2 + 1}}) {
     const Tiles tiles = nearest_tiles(64, {128, 64});
     const worker::Reply reply = attention(masked("normal", {1, 1, 1, 128, 128, 64}, 22, mask), tiles).reply;
-    expect_count(reply, "tensor_instructions", double(warp_tiles * 2 * 2 * (64 / 8) * (64 / 16)),
-                 fmt::format("4 warps of 32 queries need {} tiles of 64 keys together, {}", warp_tiles, mask.name()),
-                 "a warp multiplies a tile of which none of its queries sees a key", "tile-called-partial");
+    expect_count(
+        reply, "tensor_instructions", double(warp_tiles * 2 * 2 * (64 / 8) * (64 / 16)),
+        fmt::format("4 warps of 32 queries need {} K/V tiles of 64 keys together, {}", warp_tiles, mask.name()),
+        "a warp of your code multiplies a tile that is empty for it; it must skip this tile", "tile-called-partial");
   }
 }
 
@@ -176,10 +191,13 @@ TEST_CASE("a thread block's K/V tiles cover the keys of all of its queries", "[1
         if (last <= first && got_last <= got_first) continue;  // none
         expect(
             got_first == first && got_last == last,
-            fmt::format("queries {} to {} are said to need the tiles {} to {}: they need {} to {}; {}", b * Br,
+            fmt::format("for queries {} to {} your code returns K/V tiles {} to {}, expected {} to {}; {}", b * Br,
                         std::min((b + 1) * Br, window.Nq) - 1, got_first, got_last - 1, first, last - 1, window.text()),
-            got_first == 0 && got_last == last ? "a block begins at tile 0, whatever its first query sees"
-                                               : "tiles are counted that no query of the block sees, or not all",
+            got_first == 0 && got_last == last
+                ? "your code begins at K/V tile 0; it must begin at the K/V tile that contains the first query's first "
+                  "key"
+                : "your range contains a K/V tile that no query needs, or omits one that some query needs; it must "
+                  "extend from the first query's first key to the last query's last key",
             got_first == 0 && got_last == last ? "tiles-from-0" : "block-tiles");
       }
     }
@@ -200,9 +218,11 @@ TEST_CASE("K and V are read only within the window", "[15.3]") {
               window.first(first) / tiles.Bc * tiles.Bc;
     const AttentionResult result = attention(given, tiles);
     for (const char* tensor : {"K", "V"})
-      expect_count(result.reply, fmt::format("{}.async_bytes", tensor), double(keys * 64 * 2),
-                   fmt::format("each block reads the tiles from its first key to its last, {}", window.text()),
-                   "tiles are read that no query of the block sees, or not all that some query sees", "block-tiles");
+      expect_count(
+          result.reply, fmt::format("{}.async_bytes", tensor), double(keys * 64 * 2),
+          fmt::format("each thread block reads the K/V tiles from its first key to its last, {}", window.text()),
+          "your code loads a K/V tile that no query of the block needs, or omits one that some query needs",
+          "block-tiles");
   }
 }
 
@@ -296,11 +316,12 @@ TEST_CASE("each thread block finds its sequence", "[15.8]") {
       const auto numbers = call(request).output<std::int32_t>("numbers");
       for (std::size_t at = 0; at < expected.size(); at += 3)
         expect(std::equal(&numbers[at], &numbers[at] + 3, &expected[at]),
-               fmt::format("block {} is said to have tile {} of {} rows that begin at row {}: it has tile {} of the {} "
-                           "rows from row {} on; lengths {}, Br={}",
-                           at / 3, numbers[at + 2], numbers[at + 1], numbers[at], expected[at + 2], expected[at + 1],
-                           expected[at], fmt::join(lengths, ", "), Br),
-               "a sequence has ⌈length/Br⌉ blocks, and a block's number begins anew with each sequence",
+               fmt::format("for block {} your code returns {{first {}, length {}, tile {}}}, expected {{{}, {}, {}}}; "
+                           "lengths {}, Br={}",
+                           at / 3, numbers[at], numbers[at + 1], numbers[at + 2], expected[at], expected[at + 1],
+                           expected[at + 2], fmt::join(lengths, ", "), Br),
+               "your code does not return the block's sequence and its tile within it; each sequence must have "
+               "⌈length/Br⌉ blocks, whose tiles count from 0",
                "sequence-of-block");
     }
   }
@@ -368,9 +389,10 @@ TEST_CASE("without a mask and causal, O and the LSE equal chapter 14's, bit for 
       const AttentionResult now = attention(problem, usual_tiles(d).numbers()), before = previous_attention(problem);
       expect_written(now.O.values[0], "O");
       expect(now.O.values == before.O.values && now.lse.values == before.lse.values,
-             fmt::format("with d={}, {} O or the LSE is not that of the kernel without other masks, bit for bit", d,
-                         problem.mask.name()),
-             "no mask and the causal one go another way than before", "other-bits");
+             fmt::format("O or the LSE differs from that of chapter 14's kernel, d={}, {}", d, problem.mask.name()),
+             "your code computes other values than chapter 14 without a mask or with the causal mask; they must be "
+             "equal bit for bit",
+             "other-bits");
     }
 }
 
@@ -383,8 +405,8 @@ TEST_CASE("heads that share K and V read as much as separate heads", "[whole]") 
     const worker::Reply reply = attention(shared, tiles).reply, must = attention(own, tiles).reply;
     for (const char* counted : {"Q.async_bytes", "K.async_bytes", "V.async_bytes", "O.store_bytes", "lse.store_bytes"})
       expect_count(reply, counted, counter(must, counted),
-                   fmt::format("each head of Q has blocks of its own, and they read what they need, {}", mask.name()),
-                   "a head of Q goes through other tiles when it shares K and V", "traffic");
+                   fmt::format("each head of Q has its own thread blocks, which read what they need, {}", mask.name()),
+                   "a head of Q reads other tiles if it shares K and V; it must read the same tiles", "traffic");
   }
 }
 
@@ -395,7 +417,8 @@ TEST_CASE("windows and packed sequences are read only by the thread blocks that 
     const worker::Reply reply = attention(given, tiles).reply;
     for (const char* tensor : {"K", "V"})
       expect_count(reply, fmt::format("{}.async_bytes", tensor), double(keys * 64 * 2), why,
-                   "tiles are read that no query of a block sees, or not all that some query sees", "traffic");
+                   "your code loads a K/V tile that no query of the block needs, or omits one that some query needs",
+                   "traffic");
   };
   std::int64_t keys = 0;
   for (const std::int64_t length : {96, 37, 64}) keys += tiles_of(length, tiles.Br) * length;

@@ -37,22 +37,22 @@ void expect_q_tiles(const Input& in, const Sizes& sizes) {
   for (const char* tensor : {"Q", "dO"}) {
     const std::string name = fmt::format("{}.async_bytes", tensor);
     const bool more = counter(reply, name) > must;
-    expect_count(reply, name, must,
-                 fmt::format("{} Q tiles of the K/V tiles of a head have a query that sees a key, {}, {}",
-                             count.visited, describe(problem), sizes.text()),
-                 more ? "Q tiles of which no query sees any key of the K/V tile are not skipped"
-                      : "Q tiles are skipped of which some query sees a key of the K/V tile",
-                 more ? "tiles-not-skipped" : "tiles-skipped");
+    expect_count(
+        reply, name, must,
+        fmt::format("{} blocks of a Q tile and a K/V tile have an unmasked pair in each head, {}, {}", count.visited,
+                    describe(problem), sizes.text()),
+        more ? "your code does not skip Q tiles whose queries attend to none of the K/V tile's keys; it must skip them"
+             : "your code skips a Q tile with an unmasked pair; it must process each of them",
+        more ? "tiles-not-skipped" : "tiles-skipped");
   }
   // Heads of a group are masked alike, and a block's note counts once.
   const double notes = counter(reply, "note.masked tile"),
                masks = double(problem.shape.B * problem.shape.Hkv * count.masked);
-  expect(
-      notes == masks,
-      fmt::format("{} Q tiles were masked, and {} have to be ({}, {})", notes, masks, describe(problem), sizes.text()),
-      notes > masks ? "Q tiles of which every query sees every key need no mask"
-                    : "a Q tile needs a mask if one of its pairs does not count",
-      notes > masks ? "masked-too-much" : "masked-too-little");
+  expect(notes == masks,
+         fmt::format("your code masks {} Q tiles, expected {} ({}, {})", notes, masks, describe(problem), sizes.text()),
+         notes > masks ? "your code masks a full Q tile; it must mask only Q tiles with a masked pair"
+                       : "your code does not mask a partial Q tile; it must mask every Q tile with a masked pair",
+         notes > masks ? "masked-too-much" : "masked-too-little");
 }
 
 }  // namespace
@@ -79,26 +79,31 @@ TEST_CASE("each K/V tile has the query range of its window", "[15.9]") {
         const bool mirrored = got[0] == std::max<std::int64_t>(0, first_key - w.left + w.Nq - w.Nk) &&
                               got[1] == std::clamp<std::int64_t>(end_key + w.right + w.Nq - w.Nk, 0, w.Nq);
         const std::string of = fmt::format("keys {} to {}, {}", first_key, end_key - 1, w.text());
-        expect(got[0] == first && got[1] == last,
-               fmt::format("queries {} to {} are said to see one of the {}: it is queries {} to {}", got[0], got[1] - 1,
-                           of, first, last - 1),
-               got[1] < 0   ? "where no query sees the keys the range ends before 0"
-               : from_0     ? "queries are counted from 0, whatever `right` is"
-               : to_the_end ? "the range ends with the last query, whatever `left` is"
-               : mirrored
-                   ? "the range begins `left` before the diagonal: from a key it is the queries `right` before it"
-                   : "",
-               got[1] < 0   ? "queries-before-0"
-               : from_0     ? "queries-from-0"
-               : to_the_end ? "queries-to-the-end"
-               : mirrored   ? "left-for-right"
-                            : "unknown");
+        expect(
+            got[0] == first && got[1] == last,
+            fmt::format("your query range is {} to {}, expected {} to {}; {}", got[0], got[1] - 1, first, last - 1, of),
+            got[1] < 0 ? "your code returns a range that ends before 0 if no query attends to the keys; `last` must be "
+                         "at least 0"
+            : from_0   ? "your code begins the query range at query 0; it must begin at the query whose diagonal is "
+                         "`right` keys before the first key, but not before query 0"
+            : to_the_end ? "your code ends the query range at Nq; it must end after the query whose diagonal is `left` "
+                           "keys after the last key, but at most at Nq"
+            : mirrored   ? "your code exchanges `left` and `right`; the range must begin `right` queries before the "
+                           "query whose diagonal is the first key, and end `left` queries after that of the last key"
+                         : "",
+            got[1] < 0   ? "queries-before-0"
+            : from_0     ? "queries-from-0"
+            : to_the_end ? "queries-to-the-end"
+            : mirrored   ? "left-for-right"
+                         : "unknown");
         const std::int64_t first_block = first / Br, last_block = tiles_of(last, Br);
         expect(got[2] == first_block && got[3] == last_block,
-               fmt::format("Q tiles {} to {} of {} queries are said to hold them: it is {} to {}; {}", got[2],
+               fmt::format("your range of Q tiles is {} to {} (of {} queries each), expected {} to {}; {}", got[2],
                            got[3] - 1, Br, first_block, last_block - 1, of),
-               got[3] == last / Br ? "the last Q tile is rounded down: it need not be full"
-                                   : "Q tiles are counted that hold no such query, or not all",
+               got[3] == last / Br ? "your code rounds the end of the Q tile range down, so it skips the last Q tile "
+                                     "if it is needed in part; it must round up"
+                                   : "your range contains a Q tile without a query of the query range, or omits one "
+                                     "with such a query; it must contain exactly the Q tiles of the query range",
                got[3] == last / Br ? "last-row-block" : "row-blocks");
       }
     }
@@ -115,11 +120,12 @@ TEST_CASE("with a window of 512 a K/V tile needs ten Q tiles", "[15.9]") {
     // then the queries come to an end: 8, 6, 4 and 2. Four of ten are masked, two at either end of the window.
     const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
     expect_count(reply, "Q.async_bytes", (10 + 10 + 8 + 6 + 4 + 2) * 64 * 64 * 2, "Q tiles of 64 queries",
-                 "Q tiles are read of which no query sees the K/V tile, or not all", "tiles-not-skipped");
-    expect_count(reply, "note.masked tile", 4 + 4 + 2 + 2 + 2 + 2, "two Q tiles at either end of the window",
-                 "full Q tiles are asked for each pair, partial ones are not, or Q tiles pass by that are none of "
-                 "the window's",
-                 "masked-too-much");
+                 "your code loads a Q tile that attends to none of the keys, or omits one that attends to some",
+                 "tiles-not-skipped");
+    expect_count(
+        reply, "note.masked tile", 4 + 4 + 2 + 2 + 2 + 2, "two Q tiles at either end of the window",
+        "your code masks a full Q tile, does not mask a partial one, or processes a Q tile outside of the window",
+        "masked-too-much");
   }
   expect_q_tiles(in, sizes);
 }
@@ -289,11 +295,12 @@ TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
     std::int64_t tickets = mask.lengths.empty() ? tiles_of(300, sizes.Bc) : 0;
     for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.Bc);
     const std::int64_t turns = count_seen(mask, in.given.problem.shape, sizes).visited * sizes.warps;
-    expect_count(got.reply, "semaphores.atomic_requests", double(H * turns + Hkv * tickets),
-                 fmt::format("{} turns of warps in the Q tiles of each head of Q, and {} tickets of each head of K "
-                             "and V, mask {}",
-                             turns, tickets, mask.name()),
-                 "a turn in a Q tile is ended more or less often than once", "turns");
+    expect_count(
+        got.reply, "semaphores.atomic_requests", double(H * turns + Hkv * tickets),
+        fmt::format("{} semaphore increments by warps in each head of Q, and {} tickets in each K/V head, mask {}",
+                    turns, tickets, mask.name()),
+        "your code does not increment each Q tile's semaphores exactly once per K/V tile; each warp must do so",
+        "turns");
   }
 }
 
@@ -306,8 +313,10 @@ TEST_CASE("50 deterministic runs are bitwise equal", "[whole]") {
   for (int run = 2; run <= 50; ++run) {
     const BackwardResult next = backward(given, numbers);
     expect(same_bits(next, first) && next.dsink.values == first.dsink.values,
-           fmt::format("a gradient of run {} is not that of the first", run),
-           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
+           fmt::format("a gradient of run {} differs from that of run 1", run),
+           "your K/V tiles add to dQ in a varying order, or your code reads a value before it is written; in "
+           "deterministic mode the order must be fixed",
+           "not-repeatable");
   }
 }
 
@@ -333,18 +342,21 @@ TEST_CASE("dK and dV are written once, without additions", "[whole]") {
     const Input in = masked("normal", {2, H, 2, 200, 200, 64}, 440, mask);
     const worker::Reply reply = backward(in.given, usual_sizes(64).numbers()).reply;
     for (const char* tensor : {"dK", "dV"}) {
-      expect_count(reply, fmt::format("{}.atomic_requests", tensor), 0, fmt::format("{} is not added to", tensor),
-                   "parts of a sum are added up in device memory: one block forms it in registers",
-                   "gradients-by-atomics");
+      expect_count(
+          reply, fmt::format("{}.atomic_requests", tensor), 0,
+          fmt::format("no thread adds to {} in device memory", tensor),
+          "your code adds parts of dK or dV in device memory; one thread block must accumulate them in registers",
+          "gradients-by-atomics");
       expect_count(reply, fmt::format("{}.store_bytes", tensor), 4 * 200 * 64 * 2,
                    fmt::format("B·Hkv·Nk·d elements, each written once, H={}, Hkv=2, mask {}; dK and dV together are "
                                "4·B·Hkv·Nk·d bytes",
                                H, mask.name()),
-                   "dK or dV is written more or less often than once", "traffic");
+                   "your code does not write each row of dK and dV exactly once; it must do so", "traffic");
     }
     for (const char* tensor : {"K", "V"})
-      expect_count(reply, fmt::format("{}.async_bytes", tensor), 4 * 200 * 64 * 2, "each tile is read by one block",
-                   "K or V is read more or less often than once", "traffic");
+      expect_count(reply, fmt::format("{}.async_bytes", tensor), 4 * 200 * 64 * 2,
+                   "one thread block reads each K/V tile",
+                   "your code does not read each K/V tile exactly once; it must do so", "traffic");
   }
 }
 
