@@ -43,39 +43,56 @@ struct OtherPair {
 };
 using N = std::int64_t;
 const OtherPair other_documents[] = {
-    {"documents-not-causal", "a query sees the keys of its document that come after it",
+    {"documents-not-causal",
+     "your code ignores the diagonal, so a query attends to later keys of its document; it must mask every key after "
+     "the diagonal",
      [](N, N, const Mask&, N a, N k) { return a == k; }},
-    {"documents-ignored", "a query sees all keys up to its own, whatever their document",
+    {"documents-ignored",
+     "your code ignores the documents, so a query attends to all keys up to its diagonal; the key must also be in the "
+     "document of the diagonal",
      [](N at, N key, const Mask&, N, N) { return key <= at; }},
-    {"own-key-left-out", "a query does not see the key at which it stands",
+    {"own-key-left-out",
+     "your code masks the key at the diagonal; a query must attend to the keys of its document up to and including its "
+     "diagonal",
      [](N at, N key, const Mask&, N a, N k) { return key < at && a == k; }},
 };
 const OtherPair other_prefixes[] = {
-    {"prefix-and-causal", "a key has to be in the prefix and before the query: either is enough",
+    {"prefix-and-causal",
+     "your code requires both conditions of `Prefix`; a key must be unmasked if it is in the prefix or if it is not "
+     "after the diagonal",
      [](N at, N key, const Mask& m, N, N) { return key < m.left && key <= at; }},
-    {"prefix-one-too-long", "key number `length` is taken for a part of the prefix",
+    {"prefix-one-too-long", "your code includes key `length` in the prefix; the prefix must end with key `length` − 1",
      [](N at, N key, const Mask& m, N, N) { return key <= m.left || key <= at; }},
-    {"prefix-of-queries", "queries in the prefix see all keys: it is keys that are in it, and that all queries see",
+    {"prefix-of-queries",
+     "your code compares the diagonal with `length`, so queries in the prefix attend to all keys; it must compare the "
+     "key, because every query attends to the prefix",
      [](N at, N key, const Mask& m, N, N) { return at < m.left || key <= at; }},
-    {"prefix-without-causal", "keys behind the prefix are not seen",
+    {"prefix-without-causal", "your code masks all keys after the prefix; keys up to the diagonal must be unmasked too",
      [](N, N key, const Mask& m, N, N) { return key < m.left; }},
-    {"prefix-ignored", "the prefix is seen no further than other keys",
+    {"prefix-ignored",
+     "your code ignores the prefix; every query must also attend to the first `length` keys, even to those after its "
+     "diagonal",
      [](N at, N key, const Mask&, N, N) { return key <= at; }},
 };
 const OtherPair other_strides[] = {
-    {"stride-width-plus-one", "runs are one key too wide",
+    {"stride-width-plus-one",
+     "your code keeps `width` + 1 keys of each group of `Strided`; it must keep exactly `width`",
      [](N at, N key, const Mask& m, N, N) { return key <= at && (at - key) % m.right <= m.left; }},
-    {"stride-from-key-0", "runs are counted from key 0 on: they end at the query's own place",
+    {"stride-from-key-0",
+     "your code divides the keys into groups from key 0 on; it must count the groups back from the query's diagonal",
      [](N at, N key, const Mask& m, N, N) { return key <= at && key % m.right < m.left; }},
     {"stride-of-columns",
-     "every query sees the same columns, the last of each `stride` keys from key 0 on: runs end at the query's own "
-     "place",
+     "your code keeps the last `width` keys of groups that start at key 0, the same keys for every query; it must "
+     "count the groups back from the query's diagonal",
      [](N at, N key, const Mask& m, N, N) { return key <= at && key % m.right >= m.right - m.left; }},
-    {"stride-not-causal", "runs behind the query are seen, too",
+    {"stride-not-causal", "your code lets a query attend to keys after its diagonal; `Strided` must mask these keys",
      [](N at, N key, const Mask& m, N, N) { return (at - key) % m.right < m.left; }},
-    {"stride-once", "only the run at the query's own place is seen",
+    {"stride-once",
+     "your code keeps only the group of keys at the diagonal; it must keep `width` keys of every earlier group too",
      [](N at, N key, const Mask& m, N, N) { return key <= at && at - key < m.left; }},
-    {"stride-swapped", "width and stride change places",
+    {"stride-swapped",
+     "your code exchanges `width` and `stride`; a group has `stride` keys, and the `width` keys nearest to the "
+     "diagonal must be unmasked",
      [](N at, N key, const Mask& m, N, N) { return key <= at && (at - key) % m.left < m.right; }},
 };
 
@@ -109,8 +126,8 @@ void expect_predicate(Mask::Kind kind, std::span<const OtherPair> others) {
           for (std::size_t n = 0; n < others.size(); ++n)
             if (is != others[n].counts(at, key, mask, document_of(at), document_of(key))) fits[n] = false;
           if (is != right && wrong.empty())
-            wrong = fmt::format("the query at key {} is said {} see key {}: it does{}; {}, {} queries, {} keys", at,
-                                is ? "to" : "not to", key, right ? "" : " not", mask.name(), Nq, Nk);
+            wrong = fmt::format("your code {} key {} for the query with diagonal {}, expected {}; {}, Nq={}, Nk={}",
+                                is ? "unmasks" : "masks", key, at, right ? "unmasked" : "masked", mask.name(), Nq, Nk);
         }
     }
   }
@@ -159,24 +176,28 @@ TEST_CASE("a block is classified by all of its pairs", "[16.3]") {
       const int must = right.classes[n], is = got[n];
       const N query = N(n) / right.columns * 32, key = N(n) % right.columns * 64;
       expect(is == must,
-             fmt::format("queries {} to {} and keys {} to {} are said to be {}: the block is {}; {}, Nq={}, Nk={}",
-                         query, std::min(Nq, query + 32) - 1, key, key + 63,
-                         is >= 0 && is < 3 ? class_names[is] : "none of the three", class_names[must], what, Nq, Nk),
-             is == 1   ? "a block is called full of which some pair does not count, or whose last keys do not exist"
-             : is == 0 ? "a block is called empty of which some pair counts: every lane's pairs have to be asked"
-                       : "a block is called partial that is empty or full: queries that do not exist have no say, nor "
-                         "pairs of another block (pair p is of query p / Bc and key p % Bc)",
+             fmt::format(
+                 "your code calls the block of queries {} to {} and keys {} to {} {}, expected {}; {}, Nq={}, Nk={}",
+                 query, std::min(Nq, query + 32) - 1, key, key + 63,
+                 is >= 0 && is < 3 ? class_names[is] : "none of the three", class_names[must], what, Nq, Nk),
+             is == 1 ? "your code calls a block full that has a masked pair or missing keys; every pair of an existing "
+                       "query must be unmasked, in all lanes"
+             : is == 0
+                 ? "your code calls a block empty that has an unmasked pair; it must test all Br·Bc pairs, in all "
+                   "lanes"
+                 : "your code calls an empty or full block partial; it must ignore missing queries, and test only "
+                   "pairs of this block (pair p has query p / Bc and key p % Bc)",
              is == 1   ? "block-called-full"
              : is == 0 ? "block-called-empty"
                        : "block-called-partial");
     }
   };
   for (const auto& [Nq, Nk] : {std::pair<N, N>{64, 128}, {70, 150}, {5, 64}, {33, 65}}) {
-    expect_classes(Nq, Nk, "every pair counts", [](N, N) { return true; });
-    expect_classes(Nq, Nk, "no pair counts", [](N, N) { return false; });
+    expect_classes(Nq, Nk, "every pair is unmasked", [](N, N) { return true; });
+    expect_classes(Nq, Nk, "every pair is masked", [](N, N) { return false; });
     for (const auto& [query, key] : {std::pair<N, N>{0, 0}, {Nq - 1, Nk - 1}, {4, 63}, {3, 31}, {2, 32}})
       for (const bool otherwise : {false, true})
-        expect_classes(Nq, Nk, fmt::format("pair ({}, {}) alone {}", query, key, otherwise ? "does not" : "counts"),
+        expect_classes(Nq, Nk, fmt::format("only pair ({}, {}) is {}", query, key, otherwise ? "masked" : "unmasked"),
                        one_of(query, key, otherwise));
     expect_classes(Nq, Nk, "causal", [](N i, N j) { return j <= i; });
   }
@@ -210,13 +231,20 @@ TEST_CASE("lists hold the blocks of their class, in order", "[16.4]") {
         std::ranges::sort(sorted);
         expect(
             N(got[0]) == N(right.size()),
-            fmt::format("{} {} blocks are counted, there are {}: {}", got[0], class_names[wanted], right.size(), where),
-            N(got[0]) > N(right.size()) ? "blocks behind the line's end, or of another class, are counted"
-                                        : "not all blocks of the class are counted",
+            fmt::format("your code counts {} {} blocks, expected {}; {}", got[0], class_names[wanted], right.size(),
+                        where),
+            N(got[0]) > N(right.size())
+                ? "your code counts blocks past the end of the line, or of another class; it must count only existing "
+                  "blocks of class `wanted`"
+                : "your code does not count all blocks of the class; every lane must add the number of set bits of "
+                  "every iteration",
             "list-count");
-        expect(list == right, fmt::format("the list is {}: it is {}; {}", list, right, where),
-               sorted == right ? "the blocks are listed in another order than their own"
-                               : "a block's place is what stands before it: `count`, and the lanes below its own",
+        expect(list == right, fmt::format("your list is {}, expected {}; {}", list, right, where),
+               sorted == right
+                   ? "your list is not in increasing order; a block's index in the list must be `count` plus "
+                     "the number of lower lanes that write"
+                   : "your code writes a block to a wrong index of the list; the index must be `count` plus "
+                     "the number of lower lanes that write",
                sorted == right ? "list-order" : "list-places");
       }
   expect_every_kind_in_this_part();
@@ -233,16 +261,18 @@ TEST_CASE("rows and columns of blocks are listed", "[16.5]") {
                                                            : std::vector<std::int32_t>{n * columns, 1, columns};
         const std::vector<std::int32_t> other = transposed ? std::vector<std::int32_t>{n * columns, 1, columns}
                                                            : std::vector<std::int32_t>{n, columns, rows};
-        expect(got == right,
-               fmt::format("{} {} of {} x {} blocks is said to begin at place {}, with {} blocks that are {} apart: it "
-                           "begins at {}, with {} that are {} apart",
-                           transposed ? "column" : "row", n, rows, columns, got[0], got[2], got[1], right[0], right[2],
-                           right[1]),
-               got == other
-                   ? "rows and columns change places"
-                   : "the table lies row by row: the next block of a row is the next one, and that of a column "
-                     "a whole row, `columns` blocks, further",
-               got == other ? "line-transposed" : "line-places");
+        expect(
+            got == right,
+            fmt::format("for {} {} of {} x {} blocks your code returns the offset {}, length {} and step {}, expected "
+                        "offset {}, length {} and step {}",
+                        transposed ? "column" : "row", n, rows, columns, got[0], got[2], got[1], right[0], right[2],
+                        right[1]),
+            got == other
+                ? "your code exchanges rows and columns; it must return a column if `transposed` is true, and a row "
+                  "otherwise"
+                : "your line has a wrong first block, step or length; the table is row-major, so the step of a row is "
+                  "1 and the step of a column is `columns`",
+            got == other ? "line-transposed" : "line-places");
       }
   expect_every_kind_in_this_part();
 }
@@ -261,17 +291,24 @@ TEST_CASE("the iterator returns every block once, the partial blocks first", "[1
         // The entry that is read if partial_count is not subtracted.
         const int behind = n + partials < partials + fulls ? given[std::size_t(n + partials)] : -1;
         const auto [id, cause] =
-            lane > 0 && is != got[std::size_t(32 * n)] ? std::pair{"walk-of-lanes", "lanes have different blocks"}
-            : n >= 32 ? std::pair{"walk-not-renewed", "from the 33rd block on others have to be held"}
+            lane > 0 && is != got[std::size_t(32 * n)]
+                ? std::pair{"walk-of-lanes",
+                            "your lanes return different indices; all lanes must "
+                            "return `held` of the lane that holds block n"}
+            : n >= 32 ? std::pair{"walk-not-renewed",
+                                  "your code returns a wrong index from block 32 on; it must load the next 32 indices "
+                                  "whenever n is a multiple of 32"}
             : n >= partials && partials > 0 && is == behind
-                ? std::pair{"walk-of-full", "full blocks are counted on from the partial ones"}
+                ? std::pair{"walk-of-full",
+                            "your code indexes `full` by the block's number among all blocks; block `partial_count` is "
+                            "full[0], so it must subtract `partial_count`"}
             : n > 0 && is == given[0]
                 ? std::pair{"walk-of-the-first",
-                            "32 blocks are all said to be the first of them: lane k holds the k-th, "
-                            "and all take it from there"}
+                            "your code returns the index of the first block for other blocks too; lane k must load the "
+                            "index of block n + k, and block n must come from lane n % 32"}
                 : std::pair{"unknown", ""};
         expect(is == must,
-               fmt::format("lane {} has {} for block {} of {} partial and {} full blocks: it is {}", lane, is, n,
+               fmt::format("lane {} returns {} for block {} of {} partial and {} full blocks, expected {}", lane, is, n,
                            partials, fulls, must),
                cause, id);
       }
@@ -290,19 +327,25 @@ void expect_reads(const Input& given, const Tiles& tiles) {
   for (N block = 0; block < blocks.rows * blocks.columns; ++block)
     if (blocks.classes[std::size_t(block)] != 0)
       keys += std::min(tiles.Bc, shape.Nk - block % blocks.columns * tiles.Bc);
-  const std::string what = fmt::format("{} of {} blocks are not empty, {}", blocks.visited(),
+  const std::string what = fmt::format("{} of {} blocks are non-empty, {}", blocks.visited(),
                                        blocks.rows * blocks.columns, describe(given.problem, given.name));
   for (const char* tensor : {"K", "V"})
-    expect_count(reply, fmt::format("{}.async_bytes", tensor), double(heads * keys * shape.d * 2), what,
-                 "tiles are read of which no query sees a key, or not all that some query sees", "blocks-read");
-  expect_count(reply, "note.masked tile", double(heads * blocks.count(2)), what + "; partial ones are asked",
-               "full blocks are asked, or partial ones are not", "blocks-asked");
+    expect_count(
+        reply, fmt::format("{}.async_bytes", tensor), double(heads * keys * shape.d * 2), what,
+        "your code loads an empty block, or skips a non-empty one; it must load K and V of each non-empty block",
+        "blocks-read");
+  expect_count(
+      reply, "note.masked tile", double(heads * blocks.count(2)), what + "; the mask is applied in partial ones",
+      "your code applies the mask in full blocks, or not in partial ones; it must apply it in partial blocks only",
+      "blocks-asked");
   // Once for each head.
   const N indices = heads * tiles.warps;
-  expect_count(reply, "partial_blocks.load_bytes", double(4 * indices * blocks.count(2)), what + "; 4 bytes an index",
-               "indices are read more or less often than once by each warp", "index-bytes");
-  expect_count(reply, "full_blocks.load_bytes", double(4 * indices * blocks.count(1)), what + "; 4 bytes an index",
-               "indices are read more or less often than once by each warp", "index-bytes");
+  expect_count(reply, "partial_blocks.load_bytes", double(4 * indices * blocks.count(2)), what + "; 4 bytes per index",
+               "your warps do not load each index exactly once; a warp must load 32 indices at once, one per lane",
+               "index-bytes");
+  expect_count(reply, "full_blocks.load_bytes", double(4 * indices * blocks.count(1)), what + "; 4 bytes per index",
+               "your warps do not load each index exactly once; a warp must load 32 indices at once, one per lane",
+               "index-bytes");
 }
 
 }  // namespace
@@ -389,9 +432,9 @@ TEST_CASE("the lists are built once for all heads", "[whole]") {
         "classes.store_bytes");
   };
   expect(stored(1) == 7 * 7 && stored(3) == 7 * 7,
-         fmt::format("with 1 and 3 heads {} and {} bytes of classes are written: there are 7 x 7 blocks", stored(1),
-                     stored(3)),
-         "blocks are classed more or less often than once", "blocks-classed-again");
+         fmt::format("with 1 and 3 heads your code writes {} and {} bytes of classes, expected 7 x 7 in both",
+                     stored(1), stored(3)),
+         "your code does not classify each block exactly once for all heads; it must do so", "blocks-classed-again");
 }
 
 TEST_CASE("a key that no query attends to changes no bit", "[whole]") {
@@ -416,10 +459,10 @@ TEST_CASE("a key that no query attends to changes no bit", "[whole]") {
       }
     const AttentionResult after = attention(given, tiles);
     expect_written(after.O.values[0], "O");
-    expect(
-        after.O.values == before.O.values && after.lse.values == before.lse.values && poisoned > 0,
-        fmt::format("O or the LSE changed when {} keys that no query sees became NaN, mask {}", poisoned, mask.name()),
-        "a pair counts that does not, or an empty block is read", "unseen-key-used");
+    expect(after.O.values == before.O.values && after.lse.values == before.lse.values && poisoned > 0,
+           fmt::format("O or the LSE changes if {} keys to which no query attends are NaN, mask {}", poisoned,
+                       mask.name()),
+           "your code uses a masked pair, or reads an empty block; neither may affect the result", "unseen-key-used");
   }
 }
 

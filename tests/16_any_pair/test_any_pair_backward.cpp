@@ -79,13 +79,14 @@ struct OtherRank {
   std::int64_t (*of)(BlockLine line, std::int64_t column);
 };
 const OtherRank other_ranks[] = {
-    {"turn-of-empty", "empty blocks are counted, which never increment the semaphore",
+    {"turn-of-empty",
+     "your code counts empty blocks, which never increment the semaphore; it must count only non-empty blocks",
      [](BlockLine, std::int64_t column) { return column; }},
-    {"turn-of-full", "full blocks alone are counted",
+    {"turn-of-full", "your code counts only full blocks; earlier partial blocks add to dQ too and must be counted",
      [](BlockLine line, std::int64_t column) { return count_of(line, column, {1}); }},
-    {"turn-of-partial", "partial blocks alone are counted",
+    {"turn-of-partial", "your code counts only partial blocks; earlier full blocks add to dQ too and must be counted",
      [](BlockLine line, std::int64_t column) { return count_of(line, column, {2}); }},
-    {"turn-from-1", "a block is counted itself: ranks begin at 0",
+    {"turn-from-1", "your code counts the block itself; it must count only earlier blocks, so that ranks start at 0",
      [](BlockLine line, std::int64_t column) {
        return count_of(line, column, {1, 2}) + 1;
      }},
@@ -107,8 +108,8 @@ TEST_CASE("a rank is the number of earlier non-empty blocks", "[16.9]") {
         if (line[std::size_t(column)] == 0) continue;
         for (std::size_t n = 0; n < fits.size(); ++n) fits[n] = fits[n] && is == other_ranks[n].of(line, column);
         if (is != rank && wrong.empty())
-          wrong = fmt::format("K/V tile {} of {} is said to have rank {} in Q tile {}: it is rank {}", column, columns,
-                              is, row, rank);
+          wrong = fmt::format("your code returns rank {} for K/V tile {} of {} in Q tile {}, expected {}", is, column,
+                              columns, row, rank);
       }
     const std::size_t other = std::size_t(std::ranges::find(fits, true) - fits.begin());
     expect(wrong.empty(), wrong, other < fits.size() ? other_ranks[other].sentence : "",
@@ -183,17 +184,18 @@ TEST_CASE("a key that no query attends to has no gradient and changes none", "[w
           if (!is_read(key)) std::fill_n(&(*tensor)(0, h, key, 0), shape.d, std::numeric_limits<float>::quiet_NaN());
     const BackwardResult after = backward(given, sizes.numbers());
     expect(after.dK.values == before.dK.values && after.dV.values == before.dV.values,
-           fmt::format("dK or dV changed when keys that no query sees became NaN, mask {}", mask.name()),
-           "a pair counts that does not, or an empty block is read", "unseen-key-used");
+           fmt::format("dK or dV changes if keys to which no query attends are NaN, mask {}", mask.name()),
+           "your code uses a masked pair, or reads an empty block; neither may affect a gradient", "unseen-key-used");
     expect(std::ranges::none_of(after.dQ.values, [](float x) { return x != x; }),
-           fmt::format("dQ has NaN since keys that no query sees are NaN, mask {}", mask.name()),
-           "an empty block is read", "unseen-key-used");
+           fmt::format("dQ is NaN if keys to which no query attends are NaN, mask {}", mask.name()),
+           "your code reads an empty block; it must skip empty blocks", "unseen-key-used");
     for (std::int64_t key = 0; key < shape.Nk; ++key)
       for (std::int64_t h = 0; h < shape.H && !is_read(key); ++h)
         expect(after.dK(0, h, key, 0) == 0 && after.dV(0, h, key, 0) == 0,
-               fmt::format("key {}, which no query sees, has dK = {} and dV = {}", key, after.dK(0, h, key, 0),
-                           after.dV(0, h, key, 0)),
-               "K/V tiles without Q tiles have to write zeros", "unseen-key-used");
+               fmt::format("dK is {1} and dV is {2} of key {0}, to which no query attends; expected 0", key,
+                           after.dK(0, h, key, 0), after.dV(0, h, key, 0)),
+               "your code does not write zeros for a K/V tile without Q tiles; it must set its dK and dV to 0",
+               "unseen-key-used");
   }
 }
 
@@ -207,10 +209,12 @@ TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
     if (got.reply.counters.empty()) continue;
     const Setting setting{{1, 5, 5, 300, 300, 64}, 1, mask};
     const ClassedBlocks blocks = blocks_of(setting, sizes.Br, sizes.Bc);
-    expect_count(got.reply, "semaphores.atomic_requests", double(5 * (blocks.visited() * sizes.warps + blocks.columns)),
-                 fmt::format("{} blocks of each head are not empty, and {} tickets are taken, mask {}",
-                             blocks.visited(), blocks.columns, mask.name()),
-                 "a turn in a Q tile is ended more or less often than once", "turns");
+    expect_count(
+        got.reply, "semaphores.atomic_requests", double(5 * (blocks.visited() * sizes.warps + blocks.columns)),
+        fmt::format("{} blocks of each head are non-empty, and thread blocks draw {} tickets, mask {}",
+                    blocks.visited(), blocks.columns, mask.name()),
+        "your code does not increment each Q tile's semaphores exactly once per non-empty block; each warp must do so",
+        "turns");
   }
 }
 
@@ -221,8 +225,10 @@ TEST_CASE("50 deterministic runs are bitwise equal", "[whole]") {
   const BackwardResult first = backward(given, numbers);
   for (int run = 2; run <= 50; ++run)
     expect(same_bits(backward(given, numbers), first),
-           fmt::format("a gradient of run {} is not that of the first", run),
-           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
+           fmt::format("a gradient of run {} differs from that of run 1", run),
+           "your K/V tiles add to dQ in a varying order, or your code reads a value before it is written; in "
+           "deterministic mode the order must be fixed",
+           "not-repeatable");
 }
 
 TEST_CASE("each Q tile of a non-empty block is read once, for 4 bytes of index", "[whole]") {
@@ -237,15 +243,19 @@ TEST_CASE("each Q tile of a non-empty block is read once, for 4 bytes of index",
         std::int64_t queries = 0;
         for (std::int64_t n = 0; n < blocks.rows * blocks.columns; ++n)
           if (blocks.classes[std::size_t(n)] != 0) queries += std::min(sizes.Br, 200 - n / blocks.columns * sizes.Br);
-        const std::string what = fmt::format("{} of {} blocks are not empty, {}", blocks.visited(),
+        const std::string what = fmt::format("{} of {} blocks are non-empty, {}", blocks.visited(),
                                              blocks.rows * blocks.columns, describe(in.given.problem, in.name));
         for (const char* tensor : {"Q", "dO"})
-          expect_count(reply, fmt::format("{}.async_bytes", tensor), double(2 * queries * d * 2), what,
-                       "Q tiles are read of which no query sees a key, or not all that see one", "blocks-read");
+          expect_count(
+              reply, fmt::format("{}.async_bytes", tensor), double(2 * queries * d * 2), what,
+              "your code loads an empty block, or skips a non-empty one; it must load Q and dO of each non-empty block",
+              "blocks-read");
         for (const auto& [list, of_class] : {std::pair{"full_blocks", 1}, {"partial_blocks", 2}})
-          expect_count(reply, fmt::format("{}.load_bytes", list), double(4 * 2 * sizes.warps * blocks.count(of_class)),
-                       what + "; 4 bytes an index", "indices are read more or less often than once by each warp",
-                       "index-bytes");
+          expect_count(
+              reply, fmt::format("{}.load_bytes", list), double(4 * 2 * sizes.warps * blocks.count(of_class)),
+              what + "; 4 bytes per index",
+              "your warps do not load each index exactly once; a warp must load 32 indices at once, one per lane",
+              "index-bytes");
       }
 }
 
@@ -255,12 +265,14 @@ TEST_CASE("dK and dV are written once, without additions", "[whole]") {
     const Input in = masked("normal", {2, 6, 2, 200, 200, 64}, 340, mask);
     const worker::Reply reply = backward(in.given, usual_sizes(64).numbers()).reply;
     for (const char* tensor : {"dK", "dV"}) {
-      expect_count(reply, fmt::format("{}.atomic_requests", tensor), 0, fmt::format("{} is not added to", tensor),
-                   "parts of a sum are added up in device memory: one block forms it in registers",
-                   "gradients-by-atomics");
+      expect_count(
+          reply, fmt::format("{}.atomic_requests", tensor), 0,
+          fmt::format("no thread adds to {} in device memory", tensor),
+          "your code adds parts of dK or dV in device memory; one thread block must accumulate them in registers",
+          "gradients-by-atomics");
       expect_count(reply, fmt::format("{}.store_bytes", tensor), 4 * 200 * 64 * 2,
                    fmt::format("B·Hkv·Nk·d elements, each written once, mask {}", mask.name()),
-                   "dK or dV is written more or less often than once", "traffic");
+                   "your code does not write each row of dK and dV exactly once; it must do so", "traffic");
     }
   }
 }
