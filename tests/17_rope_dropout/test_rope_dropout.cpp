@@ -88,21 +88,40 @@ struct Philox {
 const std::vector<Other<Philox>> other_philoxes{
     {"philox-rounds", "your Philox runs 9 or 11 rounds; it must run exactly 10", {.rounds = 9}},
     {"philox-rounds", "your Philox runs 9 or 11 rounds; it must run exactly 10", {.rounds = 11}},
-    {"philox-key-first", "the key takes its step before the first round", {.key_first = true}},
-    {"philox-one-key", "the key is the same in all rounds", {.key_steps = false}},
-    {"philox-multipliers", "the multipliers of x and z change places", {.multipliers_swapped = true}},
-    {"philox-halves", "the high and the low word of a product change places", {.halves_swapped = true}},
-    {"philox-words", "the products of x and z change places: z's makes the new x and y", {.words_swapped = true}},
-    {"philox-keys", "the two words of the key change places", {.keys_swapped = true}},
-    {"philox-key-steps", "the steps of the two words of the key change places", {.steps_swapped = true}},
+    {"philox-key-first",
+     "your code increments the Philox key before the first round; it must increment it after each round",
+     {.key_first = true}},
+    {"philox-one-key",
+     "your code uses the same Philox key in all rounds; it must increment both words of the key after each round",
+     {.key_steps = false}},
+    {"philox-multipliers",
+     "your code exchanges the two multipliers; A must be `multiplier_x` · x, and B `multiplier_z` · z",
+     {.multipliers_swapped = true}},
+    {"philox-halves",
+     "your code exchanges the high and low words of both products; x and z must use the high words, y and w the low "
+     "words",
+     {.halves_swapped = true}},
+    {"philox-words",
+     "your code stores the words of A in x and y, and those of B in z and w; x and y must be computed from B, z and w "
+     "from A",
+     {.words_swapped = true}},
+    {"philox-keys",
+     "your code exchanges the two words of the Philox key in each round; key.x must be combined with high(B), and "
+     "key.y with high(A)",
+     {.keys_swapped = true}},
+    {"philox-key-steps",
+     "your code exchanges the increments of the two key words; it must add `key_step_x` to key.x and `key_step_y` to "
+     "key.y",
+     {.steps_swapped = true}},
     {"philox-sequential",
-     "x is overwritten before its product is formed: keep the old counter",
+     "your code overwrites x before it computes A, so both high(A) and low(A) use the new x; A must be computed from "
+     "the old x",
      {.new_x_in_z = true, .new_x_in_w = true}},
     {"philox-new-x",
-     "w is the low word of the new x's product: it is that of the x before, as z has its high word",
+     "your code computes low(A) from the new x; it must use the old x, as for high(A)",
      {.new_x_in_w = true}},
     {"philox-new-x",
-     "z has the high word of the new x's product: it is that of the x before, as w is its low word",
+     "your code computes high(A) from the new x; it must use the old x, as for low(A)",
      {.new_x_in_z = true}},
 };
 
@@ -129,8 +148,8 @@ TEST_CASE("Philox gives the known answers", "[17.1]") {
     const auto right = n < 3 ? known[n] : Philox()(asked[n]);
     if (gives({}, n) && right == Philox()(asked[n])) continue;
     wrong = fmt::format(
-        "the counter {:08x} {:08x} {:08x} {:08x} with the key {:08x} {:08x} gives {:08x} {:08x} {:08x} "
-        "{:08x}: it is {:08x} {:08x} {:08x} {:08x}",
+        "for the counter {:08x} {:08x} {:08x} {:08x} and the Philox key {:08x} {:08x} your code returns {:08x} {:08x} "
+        "{:08x} {:08x}, expected {:08x} {:08x} {:08x} {:08x}",
         asked[n][0], asked[n][1], asked[n][2], asked[n][3], asked[n][4], asked[n][5], std::uint32_t(got[4 * n]),
         std::uint32_t(got[4 * n + 1]), std::uint32_t(got[4 * n + 2]), std::uint32_t(got[4 * n + 3]), right[0], right[1],
         right[2], right[3]);
@@ -162,54 +181,72 @@ int own_byte(const AskedPair& p, std::uint32_t low, std::uint32_t high) {
   return byte_for(p, low, high, p.key % 8, p.query % 8, p.head, p.query / 8, p.key / 8);
 }
 const std::vector<Other<KeptPair>> other_bits{
-    {"bits-opposite", "a bit is 1 where its pair is dropped: it says that the pair is kept",
+    {"bits-opposite", "your code sets the bits of dropped pairs; a bit must be 1 if its pair is kept",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) { return own_byte(p, l, h) < p.dropped; }},
-    {"bits-one-too-many", "your code drops a pair when its byte equals `dropped`; it must drop only if byte < dropped",
+    {"bits-one-too-many",
+     "your code drops a pair when its byte equals `dropped`; it must drop the pair only if the byte is less than "
+     "`dropped`",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) { return own_byte(p, l, h) > p.dropped; }},
-    {"bits-of-one-head", "all heads drop the same pairs: the counter has the head",
+    {"bits-of-one-head",
+     "your code omits the head from the counter, so all heads drop the same pairs; the counter must contain the head",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return byte_for(p, l, h, p.key % 8, p.query % 8, 0, p.query / 8, p.key / 8) >= p.dropped;
      }},
-    {"bits-word-and-byte", "the number of the word and that of the byte change places",
+    {"bits-word-and-byte",
+     "your code exchanges word and byte; the query must select the word, and the key the byte, in both layouts",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return byte_for(p, l, h, p.key % 8, p.query % 8, p.head, p.key / 8, p.query / 8) >= p.dropped;
      }},
-    {"bits-counters-swapped", "query and key change places in the counter",
+    {"bits-counters-swapped",
+     "your code exchanges query and key in the counter; x must contain the key, and y the query",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        const auto drawn = Philox()({std::uint32_t(p.first_query / 4 + p.query % 8),
                                     std::uint32_t(p.first_key / 4 + p.key % 8), std::uint32_t(p.head), 0, l, h});
        return int(drawn[std::size_t(p.query / 8)] >> 8 * (p.key / 8) & 255) >= p.dropped;
      }},
     {"bits-place-in-block",
-     "rows and columns of the block change places in the counter: in a block of Sᵀ a row is a key",
+     "your code uses rows as queries in the counter in both layouts; if `transposed`, a row must be a key and a column "
+     "a query",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return byte_for(p, l, h, p.query % 8, p.key % 8, p.head, p.query / 8, p.key / 8) >= p.dropped;
      }},
-    {"bits-mirrored", "query and key change places, in the counter and in the bytes: in a block of Sᵀ a row is a key",
+    {"bits-mirrored",
+     "your code exchanges query and key in the counter and in word and byte; in S a row must be a query, and in Sᵀ, if "
+     "`transposed`, a key",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return byte_for(p, l, h, p.query % 8, p.key % 8, p.head, p.key / 8, p.query / 8) >= p.dropped;
      }},
-    {"bits-of-first-block", "all blocks drop the same pairs: the counter has their queries and keys",
+    {"bits-of-first-block",
+     "your code omits the block's first query and key from the counter, so all blocks drop the same pairs; the counter "
+     "must depend on both",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return own_byte({p.dropped, p.head, 0, 0, p.query, p.key}, l, h) >= p.dropped;
      }},
-    {"bits-of-first-block", "blocks of the same keys drop the same pairs: the counter has their queries, too",
+    {"bits-of-first-block",
+     "your code omits `first_query` from the counter, so blocks with the same keys drop the same pairs; the counter "
+     "must depend on the block's first query",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return own_byte({p.dropped, p.head, 0, p.first_key, p.query, p.key}, l, h) >= p.dropped;
      }},
-    {"bits-of-first-block", "blocks of the same queries drop the same pairs: the counter has their keys, too",
+    {"bits-of-first-block",
+     "your code omits `first_key` from the counter, so blocks with the same queries drop the same pairs; the counter "
+     "must depend on the block's first key",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return own_byte({p.dropped, p.head, p.first_query, 0, p.query, p.key}, l, h) >= p.dropped;
      }},
-    {"bits-counter-step", "a block of 32 queries or keys has eight numbers in the counter: its first one / 4 and on",
+    {"bits-counter-step",
+     "your code lets consecutive blocks of 32 queries or keys differ by 1 in the counter; they must differ by 8, "
+     "because each block uses eight values",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return own_byte({p.dropped, p.head, p.first_query / 8, p.first_key, p.query, p.key}, l, h) >= p.dropped;
      }},
-    {"bits-counter-step", "a block of 32 queries or keys has eight numbers in the counter: its first one / 4 and on",
+    {"bits-counter-step",
+     "your code lets consecutive blocks of 32 queries or keys differ by 1 in the counter; they must differ by 8, "
+     "because each block uses eight values",
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return own_byte({p.dropped, p.head, p.first_query / 8, p.first_key / 8, p.query, p.key}, l, h) >= p.dropped;
      }},
-    {"bits-without-seed", "the seed has no part in it",
+    {"bits-without-seed", "your code does not use the seed; the Philox key must be `dropout.seed`",
      [](const AskedPair& p, std::uint32_t, std::uint32_t) { return own_byte(p, 0, 0) >= p.dropped; }},
 };
 
@@ -219,11 +256,15 @@ const PairOfBit pair_of_bit = [](int lane, int i, int j, int e) {
   return std::pair{16 * i + lane / 4 + e / 2 * 8, 8 * j + lane % 4 * 2 + e % 2};
 };
 const std::vector<Other<PairOfBit>> other_pairs{
-    {"bits-of-one-column", "both columns of a lane take the numbers of the first",
+    {"bits-of-one-column",
+     "your code uses the random bits of the even column for both columns of a lane; the column in the counter must "
+     "include `odd`",
      [](int lane, int i, int j, int e) {
        return std::pair{16 * i + lane / 4 + e / 2 * 8, 8 * j + lane % 4 * 2};
      }},
-    {"bits-of-elements", "elements 1 and 2 of a part change places: element 2 lies eight rows below element 0",
+    {"bits-of-elements",
+     "your code exchanges the bits of elements 1 and 2; element 1 must be in the next column, and element 2 eight rows "
+     "below element 0",
      [](int lane, int i, int j, int e) {
        return std::pair{16 * i + lane / 4 + e % 2 * 8, 8 * j + lane % 4 * 2 + e / 2};
      }},
@@ -257,8 +298,8 @@ void expect_bits(bool transposed) {
           if (is != (own_byte(pair_by(other_pairs[n].of), 77, 5) >= dropped)) fit_pairs[n] = false;
         if (is != (own_byte(pair, 77, 5) >= dropped) && wrong.empty())
           wrong = fmt::format(
-              "in lane {} the bit of query {} and key {} of head {} says {}: their byte is {}, and pairs "
-              "below {} are dropped, {}",
+              "in lane {} your bit of query {} and key {} of head {} is that of a {} pair, but its byte is {}, and "
+              "pairs with a byte less than {} are dropped; {}",
               lane, first_query + pair.query, first_key + pair.key, head, is ? "kept" : "dropped",
               own_byte(pair, 77, 5), dropped, transposed ? "a row is a key" : "a row is a query");
       }
@@ -291,30 +332,31 @@ TEST_CASE("dropout is applied to P after the row sum", "[17.3]") {
 namespace {
 using Rotation = double (*)(double position, double c, bool sine);
 const std::vector<Other<Rotation>> other_rotations{
-    {"angle-of-c", "the exponent is −c/d: it is −2c/d",
+    {"angle-of-c", "your code uses the exponent −c/d; it must be −2c/d",
      [](double position, double c, bool sine) {
        const double angle = position * std::pow(10000, -c / 64);
        return sine ? std::sin(angle) : std::cos(angle);
      }},
     {"angle-of-first-pair",
-     "all pairs have the angle of the first, as if the exponent were 0: −2c/d is no division of integers",
+     "your code computes the exponent by an integer division, so it is 0 for every c; it must divide floating-point "
+     "numbers",
      [](double position, double, bool sine) { return sine ? std::sin(position) : std::cos(position); }},
-    {"angle-grows", "the angle grows with c: the exponent is negative",
+    {"angle-grows", "your code uses a positive exponent, so the angle grows with c; the exponent must be negative",
      [](double position, double c, bool sine) {
        const double angle = position * std::pow(10000, 2 * c / 64);
        return sine ? std::sin(angle) : std::cos(angle);
      }},
-    {"sine-first", "sine and cosine change places",
+    {"sine-first", "your code exchanges cosine and sine; the cosine must be in x, and the sine in y",
      [](double position, double c, bool sine) {
        const double angle = position * std::pow(10000, -2 * c / 64);
        return sine ? std::cos(angle) : std::sin(angle);
      }},
-    {"angle-of-next", "the angle is that of the next position: the first key stands at 0",
+    {"angle-of-next", "your code returns the angle of the next position; the angle at position 0 must be 0",
      [](double position, double c, bool sine) {
        const double angle = (position + 1) * std::pow(10000, -2 * c / 64);
        return sine ? std::sin(angle) : std::cos(angle);
      }},
-    {"angle-opposite", "the angle has the opposite sign",
+    {"angle-opposite", "your code returns the sine of the opposite angle; the angle must have the sign of the position",
      [](double position, double c, bool sine) {
        const double angle = -position * std::pow(10000, -2 * c / 64);
        return sine ? std::sin(angle) : std::cos(angle);
@@ -338,12 +380,15 @@ TEST_CASE("each pair of columns has its angle at each position", "[17.4]") {
   for (std::size_t at = 0; at < got.size(); ++at) {
     near_right = near_right && (off(right, at) <= 1e-5 || std::abs(positions[at / 64]) > 200);
     if (!(off(right, at) <= allowed) && wrong.empty())
-      wrong = fmt::format("the {} of pair {} at position {} is {}: it is {}, off by {:.1g}, allowed are {:.1g}",
-                          at % 2 != 0 ? "sine" : "cosine", at / 2 % 32, positions[at / 64], got[at],
-                          right(positions[at / 64], double(at / 2 % 32), at % 2 != 0), off(right, at), allowed);
+      wrong =
+          fmt::format("your {} of RoPE pair {} at position {} is {}, expected {}; difference {:.1g}, allowed {:.1g}",
+                      at % 2 != 0 ? "sine" : "cosine", at / 2 % 32, positions[at / 64], got[at],
+                      right(positions[at / 64], double(at / 2 % 32), at % 2 != 0), off(right, at), allowed);
   }
   if (!wrong.empty() && near_right)
-    expect(false, wrong, "the angle is rounded to float: at large positions nothing of its fraction is left",
+    expect(false, wrong,
+           "your code computes the angle in float, which is too coarse at large positions; it must compute the angle "
+           "in double",
            "angle-in-float");
   expect_part(wrong, other_rotations, [&](Rotation other) {
     for (std::size_t at = 0; at < got.size(); ++at)
@@ -364,24 +409,26 @@ struct Chunks {
 };
 using Turned = std::pair<double, double> (*)(const Chunks& c, std::size_t k);
 const std::vector<Other<Turned>> other_turns{
-    {"turned-back", "pairs are turned the other way: x takes −y·sin, y takes +x·sin",
+    {"turned-back",
+     "your code rotates by the opposite angle; x must become x·cos − y·sin, and y must become y·cos + x·sin",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] + c.y[k] * c.sin[k], c.y[k] * c.cos[k] - c.x[k] * c.sin[k]};
      }},
-    {"turned-sign-of-y", "y takes −x·sin: it takes +x·sin where x takes −y·sin",
+    {"turned-sign-of-y", "your code subtracts x·sin in the rotated y; it must add x·sin",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * c.cos[k] - c.x[k] * c.sin[k]};
      }},
-    {"turned-sign-of-x", "x takes +y·sin: it takes −y·sin where y takes +x·sin",
+    {"turned-sign-of-x", "your code adds y·sin in the rotated x; it must subtract y·sin",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] + c.y[k] * c.sin[k], c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
      }},
-    {"turned-one-after-the-other", "y is turned with the x that has been turned already",
+    {"turned-one-after-the-other", "your code computes y from the rotated x; it must use the old x",
      [](const Chunks& c, std::size_t k) {
        const double x = half_to_float(float_to_half(float(c.x[k] * c.cos[k] - c.y[k] * c.sin[k])));
        return std::pair{x, c.y[k] * c.cos[k] + x * c.sin[k]};
      }},
-    {"turned-neighbours", "neighbours are turned: an element's partner is half a head behind it",
+    {"turned-neighbours",
+     "your code rotates adjacent elements as a RoPE pair; the partner of x[k] must be y[k], half a head further on",
      [](const Chunks& c, std::size_t k) {
        const std::size_t even = k / 2 * 2;
        const auto of = [&](const std::array<double, 8>& v) {
@@ -389,31 +436,34 @@ const std::vector<Other<Turned>> other_turns{
        };
        return std::pair{of(c.x), of(c.y)};
      }},
-    {"turned-by-the-neighbour", "two elements are turned by the angle of the first",
+    {"turned-by-the-neighbour",
+     "your code rotates RoPE pair k + 1 by the angle of RoPE pair k; each RoPE pair must use its own cosine and sine",
      [](const Chunks& c, std::size_t k) {
        const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
        return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * cos + c.x[k] * sin};
      }},
     {"turned-by-the-neighbour",
-     "the second of two y is turned by the angle of the first: x and y of a pair have one angle",
+     "your code rotates y[k + 1] by the angle of RoPE pair k; it must use the angle of RoPE pair k + 1, as for x[k + "
+     "1]",
      [](const Chunks& c, std::size_t k) {
        const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
        return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * cos + c.x[k] * sin};
      }},
     {"turned-by-the-neighbour",
-     "the second of two x is turned by the angle of the first: x and y of a pair have one angle",
+     "your code rotates x[k + 1] by the angle of RoPE pair k; it must use the angle of RoPE pair k + 1, as for y[k + "
+     "1]",
      [](const Chunks& c, std::size_t k) {
        const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
        return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
      }},
     {"turned-cosines-first",
-     "16 bytes of the table are taken for two cosines, then two sines: they are cosine, sine, cosine, sine",
+     "your code reads a vector as two cosines, then two sines; it must read cosine, sine, cosine, sine",
      [](const Chunks& c, std::size_t k) {
        const std::size_t even = k / 2 * 2;
        const double cos = k % 2 == 0 ? c.cos[even] : c.sin[even], sin = k % 2 == 0 ? c.cos[even + 1] : c.sin[even + 1];
        return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * cos + c.x[k] * sin};
      }},
-    {"turned-half-alone", "the second half of the head is left as it is",
+    {"turned-half-alone", "your code rotates only x; it must store the rotated y too",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k]};
      }},
@@ -445,8 +495,8 @@ TEST_CASE("elements half a head apart are rotated as a pair", "[17.5]") {
     const std::size_t k = off[0];
     const auto [x, y] = right(chunks, k);
     wrong = fmt::format(
-        "element {} of both chunks, {} and {}, with cosine {} and sine {}, becomes {} and {}: it is {} and {}; wrong "
-        "are elements {}",
+        "your code rotates x[{0}] = {1} and y[{0}] = {2} with cosine {3} and sine {4} to {5} and {6}, expected {7} and "
+        "{8}; wrong k: {9}",
         k, chunks.x[k], chunks.y[k], chunks.cos[k], chunks.sin[k], got[k], got[8 + k], x, y, fmt::join(off, ", "));
   }
   expect_part(wrong, other_turns, [&](Turned other) {
@@ -461,7 +511,9 @@ TEST_CASE("cosines and sines are read 16 bytes at a time", "[17.5]") {
   worker::Call request("chunks");
   request.input("given", given).output<float>("numbers", 16);
   expect_count(call(request), "given.load_requests", 16 + 4,
-               "16 elements, one by one, then eight cosines and sines, 64 bytes", "the table is read in smaller parts",
+               "16 elements, one by one, then eight cosines and sines, 64 bytes",
+               "your code reads the table 8 bytes at a time; it must read the rotations of two RoPE pairs as one "
+               "vector of 16 bytes",
                "table-narrow");
 }
 
@@ -526,13 +578,15 @@ TEST_CASE("the dropped pairs do not depend on the tile sizes", "[whole]") {
     const AttentionResult got = expect_right(given, tiles);
     std::vector<bool>& own = zeros.emplace_back();
     for (const float P : got.O.values) own.push_back(P == 0);
-    expect(own == zeros[0], "other pairs are dropped with other tiles", "what is dropped depends on tiles or threads",
+    expect(own == zeros[0], "the dropped pairs differ between tile sizes",
+           "your dropped pairs depend on the tile size; they must depend only on seed, head, query and key",
            "dropped-by-tiles");
   }
   const double share = double(std::ranges::count(zeros[0], true)) / double(zeros[0].size());
   expect(std::abs(share - 100 / 256.0) < 0.03,
-         fmt::format("{:.1f} % of P are dropped: about {:.1f} % should be", 100 * share, 100 * 100 / 256.0),
-         "another share is dropped than was asked for", "dropped-share");
+         fmt::format("your code drops {:.1f} % of P, expected about {:.1f} %", 100 * share, 100 * 100 / 256.0),
+         "your code drops another fraction of the pairs; a pair must be dropped if its byte is less than `dropped`",
+         "dropped-share");
 }
 
 namespace {
@@ -546,10 +600,11 @@ void expect_table_read(const Shape& shape, const Tiles& tiles, const Mask& mask)
   const std::string what = text(given.problem, tiles);
   expect_count(reply, "table.store_bytes", double(std::max(shape.Nq, shape.Nk) * shape.d * 4),
                "d/2 cosines and sines of 4 bytes for each position, " + what,
-               "the table is filled more or less often than once", "table-filled");
+               "your code does not write each entry of the table exactly once; it must do so", "table-filled");
   expect_count(reply, "table.load_bytes", double(rows * shape.d * 4),
                fmt::format("{} rows of Q and K are copied, 4·d bytes each, {}", rows, what),
-               "rows are rotated more or less often than they are copied", "table-read");
+               "your code does not rotate each copied row exactly once; each thread must rotate what it has copied",
+               "table-read");
 }
 }  // namespace
 
@@ -572,9 +627,11 @@ TEST_CASE("bits are drawn once per computed block of 32 x 32 pairs", "[whole]") 
         const std::int64_t blocks = over_q_tiles(given.problem.shape, tiles, [&](std::int64_t t) {
           return tiles_seen(given.problem, tiles, t) * (tiles.Bc / 32) * (tiles.Br / 32);
         });
-        expect_count(reply, "note.drawn block", double(blocks),
-                     "two calls a lane for each, " + text(given.problem, tiles),
-                     "bits are drawn more or less often than once for 32 queries and 32 keys", "drawn-blocks");
+        expect_count(
+            reply, "note.drawn block", double(blocks),
+            "two calls of Philox per lane for each block, " + text(given.problem, tiles),
+            "your code does not call `kept_pairs` exactly once per block of 32 queries and 32 keys; it must do so",
+            "drawn-blocks");
       }
 }
 

@@ -98,8 +98,10 @@ TEST_CASE("50 deterministic runs are bitwise equal", "[whole]") {
   const BackwardResult first = backward(given, numbers);
   for (int run = 2; run <= 50; ++run)
     expect(same_bits(backward(given, numbers), first),
-           fmt::format("a gradient of run {} is not that of the first", run),
-           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
+           fmt::format("a gradient of run {} differs from that of run 1", run),
+           "your K/V tiles add to dQ in a varying order, or your code reads a value before it is written; in "
+           "deterministic mode the order must be fixed",
+           "not-repeatable");
 }
 
 TEST_CASE("a row's rotation is read once per copy and once for its gradient", "[whole]") {
@@ -116,7 +118,8 @@ TEST_CASE("a row's rotation is read once per copy and once for its gradient", "[
         expect_count(reply, "table.load_bytes", double(4 * d * rows),
                      fmt::format("one rotation per row of K, dK and dQ, and {} rows of Q in each head, d={}, causal={}",
                                  blocks.queries, d, causal),
-                     "rows are rotated more or less often than they are copied or written", "table-read");
+                     "your code does not rotate each copied row and each row of dK and dQ exactly once; it must do so",
+                     "table-read");
       }
 }
 
