@@ -44,41 +44,52 @@ struct FullTiles {
 };
 using Query = std::int64_t;
 const FullTiles other_full_tiles[] = {
-    {"full-rounded", "the beginning is rounded down: the last query does not see the first keys of that tile",
+    {"full-rounded",
+     "your code rounds the start of the range down, so it includes a tile whose first keys are masked for the last "
+     "query; it must round up",
      [](const Window& w, Query a, Query b) {
        return Numbered{down(w.first(b - 1)), down(w.last(a))};
      }},
-    {"full-rounded", "the end is rounded up: the first query does not see the last keys of that tile",
+    {"full-rounded",
+     "your code rounds the end of the range up, so it includes a tile whose last keys are masked for the first query; "
+     "it must round down",
      [](const Window& w, Query a, Query b) {
        return Numbered{up(w.first(b - 1)), up(w.last(a))};
      }},
-    {"full-rounded", "the beginning is rounded down and the end up: both tiles are seen in part",
+    {"full-rounded",
+     "your code rounds the start of the range down and the end up, so it includes partial tiles; it must round the "
+     "start up and the end down",
      [](const Window& w, Query a, Query b) {
        return Numbered{down(w.first(b - 1)), up(w.last(a))};
      }},
-    {"full-by-another-query", "the first query is asked for both ends: the last query's range begins after its own",
+    {"full-by-another-query",
+     "your code computes both ends from the first query; the last query's key range starts last, so it must determine "
+     "`first`",
      [](const Window& w, Query a, Query) {
        return Numbered{up(w.first(a)), down(w.last(a))};
      }},
-    {"full-by-another-query", "the last query is asked for both ends: the first query's range ends before its own",
+    {"full-by-another-query",
+     "your code computes both ends from the last query; the first query's key range ends first, so it must determine "
+     "`last`",
      [](const Window& w, Query, Query b) {
        return Numbered{up(w.first(b - 1)), down(w.last(b - 1))};
      }},
     {"full-by-another-query",
-     "the first query is asked where the tiles begin and the last one where they end: that is what some query sees, "
-     "not what each does",
+     "your code computes `first` from the first query and `last` from the last query; it must do the opposite, because "
+     "every query must attend to a full tile's keys",
      [](const Window& w, Query a, Query b) {
        return Numbered{up(w.first(a)), down(w.last(b - 1))};
      }},
-    {"full-as-needed", "the tiles that some query needs are taken for those that each query sees whole",
+    {"full-as-needed",
+     "your code returns the tiles that at least one query needs; every query must attend to every key of a full tile",
      [](const Window& w, Query a, Query b) {
        return Numbered{down(w.first(a)), up(w.last(b - 1))};
      }},
-    {"full-query-behind", "the query behind the last one is asked: the last one is queries.last - 1",
+    {"full-query-behind", "your code uses the query one past the last; it must use query `queries.last` − 1",
      [](const Window& w, Query a, Query b) {
        return Numbered{up(w.first(b)), down(w.last(a))};
      }},
-    {"full-in-keys", "the range is in keys; it must be in tiles: divide by Bc",
+    {"full-in-keys", "your code returns a range of keys; it must return a range of tiles, of Bc keys each",
      [](const Window& w, Query a, Query b) {
        return Numbered{w.first(b - 1), w.last(a)};
      }},
@@ -91,16 +102,19 @@ void check_full_tiles(Slips<FullTiles>& slips, std::string& sentence, std::strin
   const Numbered right{up(w.first(b - 1)), down(w.last(a))};
   if (!slips.wrong.empty() || got == right) return;
   slips.wrong =
-      fmt::format("of the queries {} to {} each is said to see the tiles of 32 keys {} whole: right is {}; {}", a,
+      fmt::format("for queries {} to {} your code returns the full tiles {} (of 32 keys each), expected {}; {}", a,
                   b - 1, got.text(), right.text(), w.text());
   id = "tile-called-partial";
-  sentence = "a tile is left out that each query sees whole: it costs what need not be done";
+  sentence =
+      "your code omits a full tile, so the mask is applied to it in vain; it must return every tile in which each "
+      "query attends to each key";
   for (std::int64_t tile = std::max<std::int64_t>(0, got.first); tile < std::min(got.last, up(w.Nk)); ++tile)
     for (Query i = a; i < b; ++i)
       for (std::int64_t key = 32 * tile; key < 32 * tile + 32; ++key)
         if (id == "tile-called-partial" && !w.sees(i, key)) {
           id = "tile-called-full";
-          sentence = fmt::format("tile {} is called full, and query {} does not see its key {}", tile, i, key);
+          sentence =
+              fmt::format("your code calls tile {} full, but query {} does not attend to its key {}", tile, i, key);
         }
 }
 
@@ -148,41 +162,57 @@ struct OtherMask {
   bool (*counts)(const Asked&);
 };
 const OtherMask other_masks[] = {
-    {"mask-missing", "all pairs count", [](const Asked&) { return true; }},
-    {"mask-without-left", "keys before the row's range count: both ends are to be asked",
+    {"mask-missing",
+     "your code masks no pair; it must set the score to −∞ if 8j is before the shifted range or past its "
+     "end",
+     [](const Asked&) { return true; }},
+    {"mask-without-left", "your code does not mask keys before the range; it must test both ends of the range",
      [](const Asked& a) { return a.key() < a.last(); }},
-    {"mask-without-right", "keys behind the row's range count: both ends are to be asked",
+    {"mask-without-right",
+     "your code does not mask keys past the end of the range; it must test both ends of the range",
      [](const Asked& a) { return a.first() <= a.key(); }},
-    {"mask-one-key-more", "the key behind the row's range counts: its last key is keys.last - 1",
+    {"mask-one-key-more",
+     "your code keeps the key one past the range; ranges are half-open, so the key at the range's `last` must be "
+     "masked",
      [](const Asked& a) { return a.first() <= a.key() && a.key() <= a.last(); }},
-    {"mask-one-key-more", "the key before the row's range counts",
+    {"mask-one-key-more",
+     "your code keeps the key before the range; every key below the range's `first` must be masked",
      [](const Asked& a) { return a.first() - 1 <= a.key() && a.key() < a.last(); }},
-    {"mask-one-key-fewer", "the first key of the row's range does not count",
+    {"mask-one-key-fewer", "your code masks the first key of the range; this key must be unmasked",
      [](const Asked& a) { return a.first() < a.key() && a.key() < a.last(); }},
-    {"mask-one-key-fewer", "the last key of the row's range does not count: it is keys.last - 1",
+    {"mask-one-key-fewer",
+     "your code masks the last key of the range; the key before the range's `last` must be unmasked",
      [](const Asked& a) { return a.first() <= a.key() && a.key() < a.last() - 1; }},
-    {"mask-eights-apart", "each 8 columns are taken to lie 16 keys behind those before: they lie 8 behind",
+    {"mask-eights-apart",
+     "your code treats the keys of consecutive j as 16 apart; they are 8 apart, so it must compare 8j with the shifted "
+     "range",
      [](const Asked& a) { return a.window.sees(a.query(), a.key() + 8 * a.eights); }},
-    {"mask-eights-apart", "each 8 columns are taken to lie one key behind those before: they lie 8 behind",
+    {"mask-eights-apart",
+     "your code treats the keys of consecutive j as adjacent; they are 8 apart, so it must compare 8j with the shifted "
+     "range",
      [](const Asked& a) { return a.window.sees(a.query(), a.key() - 7 * a.eights); }},
-    {"mask-one-part", "all columns are asked as the first 8 are: of the next 8 each key is 8 further on",
+    {"mask-one-part",
+     "your code tests the key of j = 0 for every j; it must test the key of S[4j + e], which is 8j further on",
      [](const Asked& a) { return a.window.sees(a.query(), a.first_key + a.column); }},
-    {"mask-of-the-first-tile", "keys are counted from the tile's first one on: they begin with first_key",
+    {"mask-of-the-first-tile",
+     "your code does not subtract `first_key`; it must subtract `first_key` and `column` from both ends of the range",
      [](const Asked& a) { return a.window.sees(a.query(), a.key() - a.first_key); }},
-    {"mask-of-the-first-queries", "rows are taken for queries: row i is query first_query + i",
+    {"mask-of-the-first-queries",
+     "your code uses the row of the accumulator as the query; it must add `first_query` to the row",
      [](const Asked& a) { return a.window.sees(a.row, a.key()); }},
-    {"mask-of-the-first-row", "all rows are masked as the tile's first one: each is a query of its own",
+    {"mask-of-the-first-row",
+     "your code masks every row as the first row; each row must use the key range of its own query",
      [](const Asked& a) { return a.window.sees(a.first_query, a.key()); }},
-    {"mask-of-the-first-column", "each 8 columns are asked as their first one: the element's column is to be counted",
+    {"mask-of-the-first-column",
+     "your code does not subtract `column`; it must subtract `first_key` and `column` from both ends of the range",
      [](const Asked& a) { return a.window.sees(a.query(), a.key() - a.column); }},
     {"mask-end-by-eights",
-     "where the row's range ends each 8 columns are asked as their first one: the element's column counts at both ends",
+     "your code does not subtract `column` from the end of the range; it must subtract it from both ends",
      [](const Asked& a) { return a.first() <= a.key() && a.key() - a.column < a.last(); }},
     {"mask-end-by-eights",
-     "where the row's range begins each 8 columns are asked as their first one: the element's column counts at both "
-     "ends",
+     "your code does not subtract `column` from the start of the range; it must subtract it from both ends",
      [](const Asked& a) { return a.first() <= a.key() - a.column && a.key() < a.last(); }},
-    {"mask-inverted", "those pairs that count become −∞, and the others stay",
+    {"mask-inverted", "your code sets unmasked pairs to −∞ and keeps masked pairs; it must do the opposite",
      [](const Asked& a) { return !a.counts(); }},
 };
 
@@ -199,13 +229,13 @@ void check_mask(Slips<OtherMask>& slips, std::string& sentence, std::string& id,
     slips.keep([&](const OtherMask& slip) { return slip.counts(pair) ? got == float(n) : std::isinf(got) && got < 0; });
     if (!slips.wrong.empty() || got == right) continue;
     slips.wrong = fmt::format(
-        "the score of query {} and key {}, row {} and column {} of a tile (64, {}), was {} and "
-        "became {}: right is {}, the query sees the keys {}; {}",
+        "your code changes the score of query {} and key {}, row {} and column {} of a tile (64, {}), from {} to {}, "
+        "expected {}; the query attends to keys {}; {}",
         pair.query(), pair.key(), pair.row, n % Bc, Bc, n, got, right, Numbered{pair.first(), pair.last()}.text(),
         window.text());
     if (got == float(n) || (std::isinf(got) && got < 0)) continue;
-    sentence = pair.counts() ? "a score that counts is to stay what it is"
-                             : "the score of a pair that does not count is to be −∞";
+    sentence = pair.counts() ? "your code changes the score of an unmasked pair; it must keep this score"
+                             : "your code sets the score of a masked pair to another value; it must be −∞";
     id = "mask-number";
   }
 }
@@ -244,55 +274,59 @@ bool ends_at(const RowsCase& c, std::int64_t before_first, std::int64_t end, End
   return before_first == c.N - c.length && end == other(c);
 }
 const OtherRows other_rows[] = {
-    {"rows-exchanged", "the two coordinates are exchanged: the end among all heads' rows is the second",
+    {"rows-exchanged",
+     "your code exchanges the two coordinates; `before_first` must be r of the sequence's first row, and `end` the end "
+     "counted through all heads",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return before_first == right_end(c) && end == c.N - c.length;
      }},
     {"rows-not-ended",
-     "a box lies where it is to be, and does not end with its sequence: the row behind the last one is to have the "
-     "coordinate N in the first dimension of rows",
+     "your box has the right address, but does not end with its sequence; the row after the sequence must have r = N",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return before_first + end == c.N + c.head * c.N + c.first;
      }},
-    {"rows-of-the-first-head", "the rows of the heads before are not counted",
+    {"rows-of-the-first-head",
+     "your code omits the preceding heads from `end`; `end` must count rows through all heads, N for each",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return ends_at(c, before_first, end, [](const RowsCase& x) { return x.first + x.length; });
      }},
     {"rows-from-the-beginning",
-     "the second coordinate is that of the sequence's beginning: the first one brings its end there, so that it has to "
-     "be that of its end",
+     "your code sets `end` to the sequence's first row; it must be one past the sequence's last row",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return ends_at(c, before_first, end, [](const RowsCase& x) { return x.head * x.N + x.first; });
      }},
-    {"rows-of-the-first-sequence", "the rows of the sequences before are not counted",
+    {"rows-of-the-first-sequence",
+     "your code omits the preceding sequences of the head from `end`; `end` must include the rows before `first`",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return ends_at(c, before_first, end, [](const RowsCase& x) { return x.head * x.N + x.length; });
      }},
     {"rows-N-too-far",
-     "N is subtracted from the second coordinate: the element whose coordinates are 0 lies N rows before the tensor: "
-     "that has been done",
+     "your code subtracts N from `end`; the map already starts N rows before the tensor, so `end` must be one past the "
+     "sequence's last row",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return ends_at(c, before_first, end, [](const RowsCase& x) { return right_end(x) - x.N; });
      }},
-    {"rows-of-short-heads", "the heads before are taken to have as many rows as the sequence: each has N",
+    {"rows-of-short-heads",
+     "your code counts `length` rows per preceding head in `end`; each head has N rows, and all of them must be "
+     "counted",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return ends_at(c, before_first, end, [](const RowsCase& x) { return (x.head + 1) * x.length + x.first; });
      }},
     {"rows-number-of-the-head",
-     "the second coordinate is the number of the head: it counts rows, N for each head before",
+     "your code returns the head's index as `end`, as in chapter 11; `end` must count rows through all heads",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return end == c.head && (before_first == c.first || before_first == c.N - c.length);
      }},
-    {"rows-first-twice", "where the sequence begins is in both coordinates: it belongs to the second alone",
+    {"rows-first-twice", "your code includes `first` in both coordinates; only `end` must include it",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return before_first == c.N - c.length + c.first && end == right_end(c);
      }},
     {"rows-at-their-place",
-     "the first row has the coordinate `first`, its place among its head's rows: it is the last one that has N - 1",
+     "your code gives the sequence's first row its row in the head as r; the sequence's last row must have r = N − 1",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return before_first == c.first && end == right_end(c);
      }},
-    {"rows-from-0", "the first row has the coordinate 0 in the first dimension: it is the last one that has N - 1",
+    {"rows-from-0", "your code gives the sequence's first row r = 0; the sequence's last row must have r = N − 1",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return before_first == 0 && end == right_end(c);
      }},
@@ -317,8 +351,7 @@ TEST_CASE("the last row of a sequence is the last row of the dimension", "[18.3]
     slips.keep([&](const OtherRows& slip) { return slip.gives(c, before_first, end); });
     if (!slips.wrong.empty() || (before_first == c.N - c.length && end == right_end(c))) continue;
     slips.wrong = fmt::format(
-        "{} rows from row {} of head {} on, N = {}: the first one is said to have the coordinates {} "
-        "and {}, right is {} and {}",
+        "{} rows from row {} of head {} on, N = {}: your code returns before_first {} and end {}, expected {} and {}",
         c.length, c.first, c.head, c.N, before_first, end, c.N - c.length, right_end(c));
   }
   slips.expect_none();
@@ -347,7 +380,7 @@ struct WorksCase {
     return tiles;
   }
   std::string text() const {
-    return fmt::format("{} heads, {} at once, {}{}", heads, at_once, window.text(),
+    return fmt::format("{} heads, heads_per_group {}, {}{}", heads, at_once, window.text(),
                        lengths.empty() ? "" : fmt::format(", lengths {}", fmt::join(lengths, ", ")));
   }
 };
@@ -359,9 +392,9 @@ struct WorkIs {
     return all(a) == all(b) && Numbered{a.first, a.last} == Numbered{b.first, b.last};
   }
   std::string text() const {
-    if (head < 0) return "nothing more";
-    return fmt::format("head {}, queries from {} on of the {} rows from row {} on against {} keys, tiles of keys {}",
-                       head, first_query, Nq, first_row, Nk, Numbered{first, last}.text());
+    if (head < 0) return "head -1";
+    return fmt::format("head {}, first_row {}, first_query {}, Nq {}, Nk {}, K/V tiles {}", head, first_row,
+                       first_query, Nq, Nk, Numbered{first, last}.text());
   }
 };
 
@@ -412,60 +445,83 @@ struct OtherWork {
 };
 const OtherWork other_works[] = {
     {.id = "work-first-tiles-first",
-     .sentence = "a head's first tiles come first: the last ones, which see the most keys, are to",
+     .sentence =
+         "your code processes the Q tiles in increasing order; the last Q tiles, which have the most causal K/V "
+         "tiles, must be first",
      .first_tiles_first = true},
     {.id = "work-head-by-head",
      .sentence =
-         "a head's tiles come one after the other: the head is to change fastest, so that those that share K and "
-         "V read them at the same time",
+         "your code processes all Q tiles of a head before the next head; within a scheduling group, the head must "
+         "change fastest",
      .head_by_head = true},
     {.id = "work-full-groups",
-     .sentence = "of the last heads too heads_per_group are counted: there may be fewer",
+     .sentence =
+         "your code assumes that every scheduling group has `heads_per_group` heads; the last group may have fewer, "
+         "and the number must be limited to the remaining heads",
      .full_groups = true},
     {.id = "work-tile-of-a-full-group",
-     .sentence = "of the last heads the tile is counted by heads_per_group: there may be fewer, as for the head",
+     .sentence =
+         "your code computes the Q tile with `heads_per_group` heads in every scheduling group; the last group may "
+         "have fewer, and its own number must be used",
      .full_group_for_tile = true},
     {.id = "work-all-heads",
-     .sentence = "all heads come at once: heads_per_group of them are to, whose K and V the L2 cache holds",
+     .sentence =
+         "your code treats all heads as one scheduling group; a group must have at most `heads_per_group` heads",
      .all_heads = true},
     {.id = "work-mask-of-the-call",
-     .sentence = "the mask is the call's, of all rows: enter_sequence makes it that of the tile's sequence",
+     .sentence = "your code uses the call's mask for the K/V tiles and for the `WorkTile`; both must use the mask that "
+                 "`enter_sequence` restricts to the sequence",
      .mask_of_the_call = true},
     {.id = "work-mask-of-the-call",
-     .sentence = "the mask that is handed on is the call's, of all rows: it is to be that of the tile's sequence",
+     .sentence =
+         "your code stores the call's mask in the `WorkTile`; it must store the mask that `enter_sequence` restricts "
+         "to the sequence",
      .call_handed_on = true},
     {.id = "work-mask-of-the-call",
-     .sentence = "the tiles of keys are those of the call's mask, of all rows: `mask` is that of the tile's sequence",
+     .sentence =
+         "your code computes the K/V tiles with the call's mask; it must use the mask that `enter_sequence` restricts "
+         "to the sequence",
      .keys_of_the_call = true},
     {.id = "work-heads-again",
-     .sentence = "the heads before these are not counted: they begin with first_head",
+     .sentence = "your code returns the head's index within its scheduling group; it must add the group's first head",
      .heads_again = true},
     {.id = "work-tile-of-all",
-     .sentence =
-         "the tile's queries are counted over all sequences: they begin anew with each, and tile is their number",
+     .sentence = "your code computes the first query from the Q tile's index in the head; it must use the Q tile's "
+                 "index within the sequence",
      .tile_of_all = true},
     {.id = "work-exchanged",
-     .sentence = "head and tile are exchanged: index_in_group % heads is the head, since the head changes fastest",
+     .sentence = "your code exchanges quotient and remainder; dividing the index by the group's number of heads, the "
+                 "remainder must select the head, and the quotient the Q tile",
      .exchanged = true},
     {.id = "work-group-for-head",
-     .sentence = "first_head is the number of the heads' group: it is that times heads_per_group",
+     .sentence = "your code uses the scheduling group's index as its first head; it must multiply this index by "
+                 "`heads_per_group`",
      .groups_for_heads = true},
     {.id = "work-one-tile-on",
-     .sentence = "the first tile that is taken lies behind the last one, which has the number q_tiles - 1",
+     .sentence =
+         "your code starts one past the last Q tile; the first index of a scheduling group must be Q tile q_tiles − 1",
      .one_tile_on = true},
     {.id = "work-query-in-head",
-     .sentence = "first_query is counted from the head's first row on: it is the tile's in its sequence",
+     .sentence = "your code counts the first query from the head's first row; it must count the first query within the "
+                 "sequence",
      .query_in_head = true},
-    {.id = "work-rows-from-0", .sentence = "all sequences begin at row 0", .rows_from_0 = true},
+    {.id = "work-rows-from-0",
+     .sentence = "your code returns row 0 as the first row of every sequence; it must return the row at which the "
+                 "sequence starts",
+     .rows_from_0 = true},
     {.id = "work-of-one-query",
-     .sentence = "the keys are those of the tile's first query: its last one sees other keys at the end",
+     .sentence =
+         "your code computes the K/V tiles of the first query only; they must cover the key ranges of all queries of "
+         "the Q tile",
      .one_query = true},
     {.id = "work-key-tiles-from-0",
-     .sentence = "a tile of queries begins with key 0, whatever its first query sees",
+     .sentence = "your code starts the K/V tiles at tile 0; they must start at the first tile that the queries need",
      .kv_tiles_from_0 = true},
-    {.id = "work-all-key-tiles", .sentence = "all tiles of keys are taken, whatever is seen", .all_kv_tiles = true},
+    {.id = "work-all-key-tiles",
+     .sentence = "your code returns all K/V tiles of the sequence; it must return only those that the queries need",
+     .all_kv_tiles = true},
     {.id = "work-without-end",
-     .sentence = "a number behind the last tile's is taken for a tile: then head is to be -1",
+     .sentence = "your code decodes indices past the last Q tile; it must return head −1 for them",
      .unlimited = true},
 };
 
@@ -489,7 +545,7 @@ void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& 
     WorkIs but_for_keys = got;
     but_for_keys.first = wanted.first, but_for_keys.last = wanted.last;
     of_keys_alone = but_for_keys == wanted;
-    slips.wrong = fmt::format("tile number {} of {} is said to be: {}; it is: {}; {}", n, count, got.text(),
+    slips.wrong = fmt::format("for tile index {} of {} your code returns {}, expected {}; {}", n, count, got.text(),
                               wanted.text(), c.text());
   }
 }
@@ -501,8 +557,10 @@ TEST_CASE("every Q tile is scheduled once, with the K/V tiles that its queries n
   bool of_keys_alone = false;
   const auto check_all = [&](const std::vector<WorksCase>& cases) {
     for (const WorksCase& c : cases) check_works(slips, of_keys_alone, c);
-    of_keys_alone ? slips.expect_none("tiles are taken that no query of the tile sees, or not all that some query sees",
-                                      "block-tiles")
+    of_keys_alone ? slips.expect_none(
+                        "your code returns a K/V tile that no query of the Q tile needs, or omits one that "
+                        "some query needs; `kv_tiles` must cover exactly the key ranges of its queries",
+                        "block-tiles")
                   : slips.expect_none();
   };
   check_all({{{300, 300, unlimited, unlimited}, 6, 4},
@@ -544,15 +602,19 @@ TEST_CASE("every consumer has one issue window per K/V tile of its block", "[18.
     const worker::Reply reply = attention(passed_over(mask), small).reply;
     expect_count(
         reply, "named_barriers", double(turns + 4 * 2),
-        fmt::format("for each consumer a turn for each of its block's tiles of keys, {} together, and 2 for O, {}",
-                    turns, mask.name()),
-        "a consumer does not take part in the turns of all of its block's tiles, or in more", "turns");
+        fmt::format(
+            "each consumer has an issue window per K/V tile of its block, {} together, and 2 barriers for O, {}", turns,
+            mask.name()),
+        "a consumer of your code has more or fewer issue windows than its block has K/V tiles; it must have one per "
+        "tile",
+        "turns");
     // Each of a block's two consumers has half of the issue windows. The producer arrives for K and V of each tile, for
     // Q, and at the end.
-    expect_count(reply, "mbarrier_arrivals", double(4 * (2 * turns + 4) + 2 * turns / 2 + 2 * 2),
-                 fmt::format("each of a consumer's 4 warps leaves Q once, and K and V of each of its block's tiles, {}",
-                             mask.name()),
-                 "a consumer leaves Q, or a tile, more or less often than once", "arrivals");
+    expect_count(
+        reply, "mbarrier_arrivals", double(4 * (2 * turns + 4) + 2 * turns / 2 + 2 * 2),
+        fmt::format("each of a consumer's 4 warps releases Q once, and K and V of each of its block's tiles, {}",
+                    mask.name()),
+        "a consumer of your code does not release Q and each K/V tile exactly once; it must do so", "arrivals");
   }
 }
 
@@ -561,8 +623,9 @@ TEST_CASE("a consumer skips K/V tiles that its rows do not need", "[18.5]") {
   for (const auto& [mask, tiles, turns] : passings)
     expect_count(attention(passed_over(mask), small).reply, "wgmma_instructions",
                  double(tiles * 4 * (64 / 16 + 64 / 16)),
-                 fmt::format("4 consumers of 64 queries need {} tiles of 64 keys together, {}", tiles, mask.name()),
-                 "a consumer multiplies a tile of which none of its queries sees a key", "wgmma-count");
+                 fmt::format("4 consumers of 64 queries need {} K/V tiles of 64 keys together, {}", tiles, mask.name()),
+                 "a consumer of your code multiplies a K/V tile that none of its queries needs; it must skip this tile",
+                 "wgmma-count");
 }
 
 TEST_CASE("consumers of one block need different K/V tiles, or none", "[18.5]") {
@@ -657,15 +720,17 @@ TEST_CASE("full tiles are not masked", "[whole]") {
   // 128 queries aligned with keys 640 to 767: each consumer's window of 512 starts and ends within a tile.
   const Input given = masked("normal", {1, 1, 1, 128, 768, 64}, 260, Mask::within(512, 0));
   expect_count(attention(given, small).reply, "note.masked tile", 4,
-               "of the block's 10 tiles two at either end hold pairs that do not count for some consumer",
-               "full tiles are asked for each pair, or partial ones are not", "tile-called-partial");
+               "two of the block's 10 tiles at either end are partial for some consumer",
+               "your code masks a full tile, or does not mask a partial one; it must mask partial tiles only",
+               "tile-called-partial");
 }
 
 TEST_CASE("windows, packed sequences and shared heads are read only by the thread blocks that need them", "[whole]") {
   require_counters();
   const auto expect_read = [](const Input& given, const char* tensor, std::int64_t rows, const std::string& why) {
     expect_count(attention(given, small).reply, fmt::format("{}.bulk_load_bytes", tensor), double(rows * 64 * 2), why,
-                 "tiles are read that no query of a block sees, or not all that some query sees", "traffic");
+                 "your code loads a tile that no query of the block needs, or omits one that some query needs",
+                 "traffic");
   };
   // Blocks of 128 queries, aligned with keys 256 to 511: each starts 64 keys, one tile, before its first query.
   const Input window = masked("normal", {1, 1, 1, 256, 512, 64}, 261, Mask::within(64, 0));
@@ -679,9 +744,9 @@ TEST_CASE("windows, packed sequences and shared heads are read only by the threa
     expect_read(sequences, tensor, 2 * keys,
                 "each of the ⌈length/128⌉ blocks of a sequence reads its keys, whole tiles");
     expect_read(shared, tensor, 2 * 4 * (4 + 5) * 64,
-                "each of 8 heads has two blocks, which see 228 and 300 keys: what heads share each of them reads");
+                "each of 8 heads has two Q tiles, which attend to 228 and 300 keys; every head reads K and V itself");
   }
-  expect_read(sequences, "Q", 2 * queries, "each consumer of which some row exists gets 64 queries");
+  expect_read(sequences, "Q", 2 * queries, "each consumer with at least one existing row loads 64 queries");
 }
 
 const Claims of_the_whole = {
