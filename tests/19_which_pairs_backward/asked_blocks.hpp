@@ -50,7 +50,7 @@ struct BlocksCase {
   Int blocks() const { return kv_tiles() * kv_heads; }
   Int most_steps(Int Br) const { return group * tiles_of(window.Nq, Br) + 2; }
   std::string text() const {
-    return fmt::format("{} heads of K and V, {} of Q each, {}{}", kv_heads, group, window.text(),
+    return fmt::format("{} K/V heads, {} heads of Q each, {}{}", kv_heads, group, window.text(),
                        lengths.empty() ? "" : fmt::format(", lengths {}", fmt::join(lengths, ", ")));
   }
   worker::Call request(const char* operation, Int Br) const {
@@ -74,7 +74,7 @@ struct Block {
   OneSequence sequence;
   Int kv_head, first_key;
   std::string text() const {
-    return fmt::format("the block of head {} of K and V, of keys {} to {} of the sequence from row {} on", kv_head,
+    return fmt::format("the thread block of K/V head {}, keys {} to {} of the sequence from row {} on", kv_head,
                        first_key, std::min(first_key + 128, sequence.window.Nk) - 1, sequence.first);
   }
   /// The Q tiles of which some query sees one of its keys, pair by pair.

@@ -46,55 +46,61 @@ struct OtherWalk {
 };
 const OtherWalk other_walks[] = {
     {.id = "walk-one-head",
-     .sentence = "the steps of one head are counted: there are as many for each of the `group` heads",
+     .sentence = "your code counts the steps of one head of Q only; it must count the steps of all `group` heads that "
+                 "share the K/V head",
      .count = [](const Walk& w) { return w.q_tiles.last - w.q_tiles.first; }},
     {.id = "walk-counted-from-0",
-     .sentence = "Q tiles are counted from 0: those before q_tiles.first see none of the keys",
+     .sentence = "your code counts Q tiles from 0; the Q tiles before `q_tiles.first` attend to none of the keys and "
+                 "must not be counted",
      .count = [](const Walk& w) { return w.group * w.q_tiles.last; }},
     {.id = "walk-last-counted",
-     .sentence = "q_tiles.last is counted too: it is the number behind the last one",
+     .sentence = "your code counts one Q tile too many per head; `q_tiles.last` is one past the last Q tile and must "
+                 "not be counted",
      .count = [](const Walk& w) { return w.group * (w.q_tiles.last - w.q_tiles.first + 1); }},
     {.id = "walk-never-empty",
-     .sentence = "there is always a step: where no query sees the keys there is to be none",
+     .sentence = "your code counts at least one step; if no query attends to the keys, the number of steps must be 0",
      .count = [](const Walk& w) { return std::max<Int>(1, w.count()); }},
     {.id = "walk-from-0",
-     .sentence = "the next head begins with Q tile 0: each of them begins with q_tiles.first",
+     .sentence = "your code starts the next head at Q tile 0; every head must start at `q_tiles.first`",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile + 1 == w.q_tiles.last ? At{at.head + 1, 0} : At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-same-head",
-     .sentence = "behind the last Q tile come the same head's again: it is the next head's turn",
+     .sentence = "your code repeats the same head after its last Q tile; it must continue with the next head",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile + 1 == w.q_tiles.last ? At{at.head, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-last-left-out",
-     .sentence = "the next head comes one Q tile early: q_tiles.last - 1 belongs to the walk",
+     .sentence = "your code changes the head one Q tile too early; Q tile `q_tiles.last` − 1 must be a step too",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile + 2 == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-one-behind",
-     .sentence = "Q tile q_tiles.last is visited: it is the number behind the last one",
+     .sentence =
+         "your code also visits Q tile `q_tiles.last`, one past the last Q tile; it must change the head before that",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-no-next-head",
-     .sentence = "no other head ever comes: behind Q tile q_tiles.last - 1 the next head's first one does",
+     .sentence = "your code never changes the head; after the last Q tile it must continue with the first Q tile of "
+                 "the next head",
      .next =
          [](const Walk&, At at) {
            return At{at.head, at.q_tile + 1};
          }},
     {.id = "walk-heads-first",
-     .sentence = "the head changes with each step: all Q tiles of one head come first",
+     .sentence = "your code changes the head in every step; it must process all Q tiles of a head before the next head",
      .next =
          [](const Walk& w, At at) {
            return at.head + 1 < w.first_head + w.group ? At{at.head + 1, at.q_tile} : At{w.first_head, at.q_tile + 1};
          }},
     {.id = "walk-heads-apart",
-     .sentence = "the next head is taken to be `group` further: the heads that share K and V are neighbours",
+     .sentence = "your code advances the head by the number of heads that share the K/V head; these heads are "
+                 "adjacent, so it must advance by 1",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile + 1 == w.q_tiles.last ? At{at.head + w.group, w.q_tiles.first} : At{at.head, at.q_tile + 1};
@@ -124,9 +130,10 @@ void check_steps(Slips<OtherWalk>& slips, const BlocksCase& c) {
     const std::vector<Int> got(of + 3, of + size), wanted = right.numbers(walk, most);
     slips.keep([&](const OtherWalk& slip) { return slip.numbers(walk, most) == got; });
     if (!slips.wrong.empty() || got == wanted) continue;
-    slips.wrong = fmt::format("{} has, head and Q tile of each, {}; right is {}; heads of Q {} to {}, Q tiles {}; {}",
-                              block.text(), steps_text(got), steps_text(wanted), walk.first_head,
-                              walk.first_head + c.group - 1, walk.q_tiles.text(), c.text());
+    slips.wrong =
+        fmt::format("your steps (head, Q tile) for {} are {}, expected {}; heads of Q {} to {}, Q tiles {}; {}",
+                    block.text(), steps_text(got), steps_text(wanted), walk.first_head, walk.first_head + c.group - 1,
+                    walk.q_tiles.text(), c.text());
   }
 }
 
@@ -136,7 +143,7 @@ TEST_CASE("a thread block's steps are all Q tiles that attend to its keys, head 
   Slips<OtherWalk> slips{{std::begin(other_walks), std::end(other_walks)}};
   for (const BlocksCase& c : blocks_cases) check_steps(slips, c);
   for (const Window& w : windows) check_steps(slips, {w, 1, 1, 1});
-  slips.expect_none("the steps are not all Q tiles of the heads of Q of which some query sees one of the keys",
+  slips.expect_none("your steps are not the Q tiles `q_tiles` of each head of the group, head after head; they must be",
                     "steps");
 }
 
@@ -163,78 +170,88 @@ struct OtherFull {
 };
 const OtherFull other_full[] = {
     {.id = "all-see-keys-behind",
-     .sentence = "keys that do not exist are taken for seen: where keys.last is more than Nk no query sees all of them",
+     .sentence = "your code ignores keys past the end; if one of the keys does not exist, the range must be empty",
      .queries = [](const Keys& k) { return k.by_ends(); }},
     {.id = "all-see-any",
-     .sentence = "the queries are those that see any of the keys: each is to see all of them",
+     .sentence =
+         "your code returns the queries that attend to at least one of the keys; they must attend to all of the keys",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.a - k.w.right + k.diagonal(), k.b + k.w.left + k.diagonal()} : Numbered{0, 0};
          }},
     {.id = "all-see-any",
-     .sentence = "the first query is the one that sees the first key: it has to see the last one, keys.last - 1",
+     .sentence = "your code starts the range at the first query that attends to the first key; it must start at the "
+                 "first query that attends to the last key",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.a - k.w.right + k.diagonal(), k.right().last} : Numbered{0, 0};
          }},
     {.id = "all-see-any",
-     .sentence = "the last query is the one that sees the last key: it has to see the first one",
+     .sentence = "your code ends the range after the last query that attends to the last key; it must end after the "
+                 "last query that attends to the first key",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.right().first, k.b + k.w.left + k.diagonal()} : Numbered{0, 0};
          }},
     {.id = "all-see-key-behind",
-     .sentence = "the first query is the one that sees key keys.last: the last key is keys.last - 1",
+     .sentence = "your code starts the range with the first query that attends to key `keys.last`; the last key is "
+                 "`keys.last` − 1, and must determine the start",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.right().first + 1, k.right().last} : Numbered{0, 0};
          }},
     {.id = "all-see-one-fewer",
-     .sentence = "the last query that sees all keys is left out: the end is the number behind it",
+     .sentence = "your code omits the last query that attends to all keys; ranges are half-open, so the end must be "
+                 "one past this query",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.right().first, k.right().last - 1} : Numbered{0, 0};
          }},
     {.id = "all-see-one-more",
-     .sentence = "the range begins a query early: the one before does not see the last key, keys.last - 1",
+     .sentence =
+         "your code starts the range one query too early; the first query of the range must attend to the last key",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.right().first - 1, k.right().last} : Numbered{0, 0};
          }},
     {.id = "all-see-left-for-right",
-     .sentence =
-         "left and right are exchanged: a key is seen by queries from `right` before its own to `left` behind it",
+     .sentence = "your code exchanges `left` and `right`; the queries that attend to a key must extend from `right` "
+                 "before the key's aligned query to `left` after it",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.b - 1 - k.w.left + k.diagonal(), k.a + k.w.right + k.diagonal() + 1}
                             : Numbered{0, 0};
          }},
     {.id = "all-see-diagonal",
-     .sentence = "the diagonal has the wrong sign: key j stands at query j + (Nq - Nk)",
+     .sentence =
+         "your code adds Nk − Nq to a key; key j is the diagonal of query j + (Nq − Nk), so it must add Nq − Nk",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.right().first - 2 * k.diagonal(), k.right().last - 2 * k.diagonal()}
                             : Numbered{0, 0};
          }},
     {.id = "all-see-diagonal",
-     .sentence = "queries are not counted from the diagonal: key j stands at query j + (Nq - Nk)",
+     .sentence =
+         "your code aligns key j with query j; key j is the diagonal of query j + (Nq − Nk), so it must add Nq − Nk",
      .queries =
          [](const Keys& k) {
            return k.exist() ? Numbered{k.right().first - k.diagonal(), k.right().last - k.diagonal()} : Numbered{0, 0};
          }},
     {.id = "all-see-queries-behind",
-     .sentence = "queries that do not exist are asked too: where Q tiles end with Nq, those that exist are enough",
+     .sentence = "your code calls a Q tile that extends past the last query partial; `is_full` must ignore queries "
+                 "that do not exist",
      .all = [](const Numbered& full, const Numbered& those,
                Int) { return full.first <= those.first && those.last <= full.last; }},
     {.id = "all-see-some-query",
-     .sentence = "one query that sees all keys is taken to be enough: all of `queries` have to",
+     .sentence = "your code calls a Q tile full if at least one of its queries attends to all keys; all of its "
+                 "existing queries must do so",
      .all = [](const Numbered& full, const Numbered& those,
                Int) { return full.first < those.last && those.first < full.last; }},
     {.id = "all-see-one-end",
-     .sentence = "the last of `queries` is not asked: both ends have to be among the queries that see all keys",
+     .sentence = "your code tests only the first of `queries`; the last existing query must attend to all keys too",
      .all = [](const Numbered& full, const Numbered& those, Int) { return full.first <= those.first; }},
     {.id = "all-see-one-end",
-     .sentence = "the first of `queries` is not asked: both ends have to be among the queries that see all keys",
+     .sentence = "your code tests only the last of `queries`; the first query must attend to all keys too",
      .all = [](const Numbered& full, const Numbered& those, Int Nq) { return std::min(Nq, those.last) <= full.last; }},
 };
 /// The same for the queries that exist.
@@ -271,15 +288,22 @@ void check_full(Slips<OtherFull>& slips, std::string& sentence, std::string& id,
     if (!slips.wrong.empty() || (got == wanted && said == must)) continue;
     const std::string of_keys = fmt::format("all of the keys {} to {}, {}", those.a, those.b - 1, w.text());
     if (!(got == wanted)) {
-      slips.wrong = fmt::format("the queries {} are said to see {}: right is {}", got.text(), of_keys, wanted.text());
-      sentence = "the queries are not those that see both the first and the last key", id = "full-queries";
+      slips.wrong =
+          fmt::format("your code returns the queries {} for {}, expected {}", got.text(), of_keys, wanted.text());
+      sentence =
+          "your range is not that of the queries that attend to all keys; it must contain the queries that attend to "
+          "both the first and the last key",
+      id = "full-queries";
       continue;
     }
     for (Int n = 0; n < q_tiles; ++n)
       if (const bool is = said[std::size_t(n)]; is != must[std::size_t(n)]) {
-        slips.wrong = fmt::format("it is said of the queries {} to {}, of which those below {} exist, that {} see {}",
-                                  n * queries, (n + 1) * queries - 1, w.Nq, is ? "all" : "not all", of_keys);
-        sentence = "a Q tile is full if all of its queries that exist are among those", id = "full-row-blocks";
+        slips.wrong = fmt::format("your code calls the Q tile of queries {} to {} (those below {} exist) {} for {}",
+                                  n * queries, (n + 1) * queries - 1, w.Nq, is ? "full" : "not full", of_keys);
+        sentence =
+            "your code calls a partial Q tile full, or a full one partial; a Q tile is full if all of its existing "
+            "queries are in the range that `full_queries` returns",
+        id = "full-row-blocks";
       }
   }
 }
@@ -324,47 +348,60 @@ struct OtherPairs {
   bool (*counts)(const PairOfTile& p);
 };
 const OtherPairs other_pairs[] = {
-    {"of-keys-first-key", "both of a lane's keys have the queries of the first one: the second one lies 8 rows below",
+    {"of-keys-first-key",
+     "your code uses the query range of the lane's first key for both keys; the second key is `key` + 8, and must have "
+     "its own range",
      [](const PairOfTile& p) { return p.sees(p.query(), p.key() - 8 * p.half()); }},
-    {"of-keys-neighbours", "a lane's second key is taken to be the next one: it lies 8 rows below the first one",
+    {"of-keys-neighbours",
+     "your code uses the next key as the lane's second key; the second key must be 8 rows below the first",
      [](const PairOfTile& p) { return p.sees(p.query(), p.key() - 7 * p.half()); }},
-    {"of-keys-exchanged", "a lane's two keys have each other's queries",
+    {"of-keys-exchanged",
+     "your code exchanges the query ranges of the lane's two keys; `queries[r]` must be the range of `key` + 8r",
      [](const PairOfTile& p) { return p.sees(p.query(), p.key() + 8 - 16 * p.half()); }},
-    {"of-keys-behind", "keys that do not exist are seen: where a key is Nk or more there are no queries",
+    {"of-keys-behind",
+     "your code gives keys past the end a range of queries; the range of a key that does not exist must be empty",
      [](const PairOfTile& p) { return p.within(p.query(), p.key()); }},
-    {"of-keys-behind", "whether it exists is asked of a lane's first key alone: the second one lies 8 rows below",
+    {"of-keys-behind", "your code tests only whether the lane's first key exists; it must test each of the two keys",
      [](const PairOfTile& p) { return p.key() - 8 * p.half() < p.w.Nk && p.within(p.query(), p.key()); }},
-    {"of-keys-not-moved", "queries are counted from the sequence's first one on: `query` is to be subtracted",
+    {"of-keys-not-moved", "your code does not subtract `query` from the range; it must subtract `query` from both ends",
      [](const PairOfTile& p) { return p.sees(p.query() - p.lane_query(), p.key()); }},
     {"of-keys-from-the-row-block",
-     "queries are counted from the Q tile's first one on: the lane's first one, `query`, is to be subtracted",
+     "your code subtracts the Q tile's first query; it must subtract `query`, the lane's first query",
      [](const PairOfTile& p) { return p.sees(p.query() - p.lane_column(), p.key()); }},
     {"of-keys-one-end-moved",
-     "`query` is subtracted from the range's beginning alone: its end has to be counted as that",
+     "your code subtracts `query` only from the start of the range; it must subtract it from the end too",
      [](const PairOfTile& p) {
        const Int at = p.key() + p.w.Nq - p.w.Nk;
        return p.exists() && std::max<Int>(0, at - p.w.right) <= p.query() &&
               p.query() - p.lane_query() < std::clamp<Int>(at + p.w.left + 1, 0, p.w.Nq);
      }},
     {"of-keys-one-end-moved",
-     "`query` is subtracted from the range's end alone: its beginning has to be counted as that",
+     "your code subtracts `query` only from the end of the range; it must subtract it from the start too",
      [](const PairOfTile& p) {
        const Int at = p.key() + p.w.Nq - p.w.Nk;
        return p.exists() && std::max<Int>(0, at - p.w.right) <= p.query() - p.lane_query() &&
               p.query() < std::clamp<Int>(at + p.w.left + 1, 0, p.w.Nq);
      }},
-    {"of-keys-row-in-tile", "a key is taken for its row in the tile: it is first_key + row",
+    {"of-keys-row-in-tile",
+     "your code uses the row in the tile as the key; it must use `key`, which includes `first_key`",
      [](const PairOfTile& p) { return p.sees(p.query(), p.row); }},
-    {"of-keys-moved-by-8", "of a lane's second key 8 more are subtracted: queries are the same columns for both keys",
+    {"of-keys-moved-by-8",
+     "your code subtracts 8 more for the second key; both keys have the same queries, so it must subtract `query` for "
+     "both",
      [](const PairOfTile& p) { return p.sees(p.query() + 8 * p.half(), p.key()); }},
-    {"of-keys-last-query", "the last query that sees a key is left out: one key is the range {key, key + 1}",
+    {"of-keys-last-query",
+     "your code passes an empty range of keys to `query_range`, which omits the last query; a single key must be "
+     "passed as {key, key + 1}",
      [](const PairOfTile& p) { return p.counts() && p.query() != p.key() + p.w.Nq - p.w.Nk + p.w.left; }},
-    {"of-keys-last-query", "the last query that sees a key is left out: a range ends one behind it",
+    {"of-keys-last-query",
+     "your code omits the last query of the range; ranges are half-open, so the end must stay one past the last query",
      [](const PairOfTile& p) {
        const Int last = std::min(p.w.Nq - 1, p.key() + p.w.Nq - p.w.Nk + p.w.left);
        return p.counts() && p.query() != last;
      }},
-    {"of-keys-eight-keys", "the queries are those that see any of eight keys: of each of the two keys it is its own",
+    {"of-keys-eight-keys",
+     "your code computes the queries that attend to at least one of eight keys; each range must be that of a single "
+     "key",
      [](const PairOfTile& p) {
        const Int at = p.key() + p.w.Nq - p.w.Nk;
        return p.exists() && at - p.w.right <= p.query() && p.query() < at + 8 + p.w.left;
@@ -384,9 +421,10 @@ void check_pairs(Slips<OtherPairs>& slips, const Window& w, Int first_key, Int f
       const bool counts = pair.counts(), said = numbers[std::size_t(row * 128 + column)] != 0;
       slips.keep([&](const OtherPairs& slip) { return slip.counts(pair) == said; });
       if (slips.wrong.empty() && said != counts)
-        slips.wrong = fmt::format("the pair of query {} and key {} {}, and {}: row {} and column {} of a tile, {}",
-                                  pair.query(), pair.key(), said ? "counts" : "does not count",
-                                  counts ? "it has to" : "it must not", row, column, w.text());
+        slips.wrong =
+            fmt::format("your code {} the pair of query {} and key {}, expected {}: row {} and column {} of a tile, {}",
+                        said ? "unmasks" : "masks", pair.query(), pair.key(), counts ? "unmasked" : "masked", row,
+                        column, w.text());
     }
 }
 
@@ -397,5 +435,7 @@ TEST_CASE("each key of a partial tile has its range of queries", "[19.3]") {
   for (const Window& w : windows)
     for (Int key = 0; key < w.Nk; key += 64)
       for (Int query = 0; query < w.Nq; query += 64) check_pairs(slips, w, key, query);
-  slips.expect_none("the queries that a thread has for one of its keys are not those that see it", "pairs");
+  slips.expect_none(
+      "your `queries[r]` is not the range of the queries that attend to key + 8r; it must be this range, minus `query`",
+      "pairs");
 }

@@ -36,26 +36,37 @@ struct OtherRow {
   Int (*row)(const QTile& b);
 };
 const OtherRow other_rows[] = {
-    {"padded-of-the-kv-head", "padded rows are those of the head of K and V: LSE, D and dQ_sum have heads of Q",
+    {"padded-of-the-kv-head",
+     "your code uses the padded rows of the head with the index of the K/V head; it must use those of the step's head "
+     "of Q",
      [](const QTile& b) { return b.padded() + (b.block.kv_head - b.head) * b.c.padded(); }},
-    {"padded-first-head", "all heads of Q take the padded rows of the first that shares the keys: it is step.head",
+    {"padded-first-head",
+     "your code uses the padded rows of the first head that shares the K/V head for every head; it must use those of "
+     "the step's head",
      [](const QTile& b) { return b.padded() + (b.block.kv_head * b.c.group - b.head) * b.c.padded(); }},
-    {"padded-without-heads", "the heads before are not counted: each has call.padded padded rows",
+    {"padded-without-heads",
+     "your code omits the head from the padded row; each preceding head has `call.padded` padded rows, which must be "
+     "counted",
      [](const QTile& b) { return b.padded() - b.head * b.c.padded(); }},
     {"padded-heads-of-Nq",
-     "each head before is taken to have Nq rows: it has call.padded, since sequences are filled up",
+     "your code counts Nq rows per preceding head; each head has `call.padded` padded rows, and all of them must be "
+     "counted",
      [](const QTile& b) { return b.padded() + b.head * (b.c.window.Nq - b.c.padded()); }},
     {"padded-first-sequence",
-     "the sequences before are not counted: the sequence begins at padded row first_padded_row",
+     "your code uses the padded rows of the first sequence for every sequence; the padded row must include "
+     "`work.first_padded_row`",
      [](const QTile& b) { return b.padded() - b.block.sequence.padded; }},
     {"padded-from-first-row",
-     "the sequence is taken to begin at its row in Q: those before are filled up, and it begins at first_padded_row",
+     "your code starts the sequence's padded rows at its row in Q; they must start at the sequence's first padded row",
      [](const QTile& b) { return b.padded() - b.block.sequence.padded + b.block.sequence.first; }},
-    {"padded-first-row-block", "every step takes the sequence's first Q tile: its own is step.q_tile",
+    {"padded-first-row-block",
+     "your code uses the padded rows of the sequence's first Q tile in every step; the padded row must include the "
+     "first row of the step's Q tile",
      [](const QTile& b) { return b.padded() - b.row(); }},
-    {"padded-without-Br", "the Q tile's number is taken for a row: it begins with row step.q_tile·Br",
+    {"padded-without-Br", "your code uses the Q tile's index as its first row; it must multiply the index by T::Br",
      [](const QTile& b) { return b.padded() - b.row() + b.number; }},
-    {"padded-of-the-keys", "the rows are those of the block's first key: a step's begin with step.q_tile·Br",
+    {"padded-of-the-keys",
+     "your code adds the first key of the K/V tile to the padded row; it must add the first row of the step's Q tile",
      [](const QTile& b) { return b.padded() - b.row() + b.block.first_key; }},
 };
 Int right_row(const QTile& b) {
@@ -93,47 +104,52 @@ Box box_and(const QTile& b) {
 }
 const OtherTile other_tiles[] = {
     {.id = "box-of-the-kv-head",
-     .sentence = "the box is of the head with the number of the head of K and V: its queries are step.head's",
+     .sentence = "your code loads the box of the head with the index of the K/V head; it must load the box of the "
+                 "step's head of Q",
      .box = box_and<[](const QTile& b, Box& box) { box.end += (b.block.kv_head - b.head) * b.c.window.Nq; }>},
     {.id = "box-first-head",
-     .sentence = "the box is of the first head of Q that shares the keys: its queries are step.head's",
+     .sentence = "your code loads the box of the first head that shares the K/V head for every head; it must load the "
+                 "box of the step's head",
      .box =
          box_and<[](const QTile& b, Box& box) { box.end += (b.block.kv_head * b.c.group - b.head) * b.c.window.Nq; }>},
     {.id = "box-not-ended",
-     .sentence = "the box does not end with its sequence: its rows are to be those of work.mask.Nq queries from "
-                 "work.first_row on",
+     .sentence = "your code ends the box with the head, so the box contains rows of the next sequence; it must end "
+                 "with the sequence",
      .box =
          [](const QTile& b) {
            return Box{b.block.sequence.first + b.row(), (b.head + 1) * b.c.window.Nq};
          }},
     {.id = "box-not-ended",
-     .sentence =
-         "the sequence is taken to have as many rows as all of them, so that the box does not end with it: it has "
-         "work.mask.Nq",
+     .sentence = "your code passes the number of rows of the whole head as the sequence's length; it must pass Nq of "
+                 "the sequence",
      .box =
          [](const QTile& b) {
            return Box{b.row(), (b.head + 1) * b.c.window.Nq + b.block.sequence.first};
          }},
     {.id = "box-first-sequence",
-     .sentence = "the sequences before are not counted: the box's sequence begins at row work.first_row",
+     .sentence = "your code starts the box's sequence at row 0 of the head; it must start at `work.first_row`",
      .box = box_and<[](const QTile& b, Box& box) { box.end -= b.block.sequence.first; }>},
     {.id = "box-first-row-block",
-     .sentence = "each step brings the sequence's first queries: those of step.q_tile have to come",
+     .sentence = "your code loads the box of the sequence's first Q tile in every step; the box must start at the "
+                 "first row of the step's Q tile",
      .box = box_and<[](const QTile& b, Box& box) { box.before_first -= b.row(); }>},
     {.id = "box-first-row-block",
-     .sentence = "each step brings the sequence's first queries, and what they bring: those of step.q_tile have to",
+     .sentence = "your code loads box and statistics of the sequence's first Q tile in every step; both must start at "
+                 "the first row of the step's Q tile",
      .box = box_and<[](const QTile& b, Box& box) { box.before_first -= b.row(); }>,
      .line = [](const QTile& b) { return b.padded() - b.row(); }},
     {.id = "box-without-Br",
-     .sentence = "the Q tile's number is taken for a row: it begins with row step.q_tile·Br",
+     .sentence = "your code starts the box at the Q tile's index; it must start at the Q tile's first row, the index "
+                 "times T::Br",
      .box = box_and<[](const QTile& b, Box& box) { box.before_first += b.number - b.row(); }>},
     {.id = "box-without-Br",
-     .sentence = "the Q tile's number is taken for a row, of the box and of the line: it begins with row "
-                 "step.q_tile·Br",
+     .sentence = "your code uses the Q tile's index as its first row, for the box and the statistics; it must multiply "
+                 "the index by T::Br",
      .box = box_and<[](const QTile& b, Box& box) { box.before_first += b.number - b.row(); }>,
      .line = [](const QTile& b) { return b.padded() - b.row() + b.number; }},
     {.id = "box-of-the-keys",
-     .sentence = "the box begins with the number of the block's first key: a step's queries begin with step.q_tile·Br",
+     .sentence = "your code starts the box at the first key of the K/V tile; it must start at the first row of the "
+                 "step's Q tile",
      .box = box_and<[](const QTile& b, Box& box) { box.before_first += b.block.first_key - b.row(); }>},
 };
 
@@ -200,10 +216,9 @@ void check_tiles(Slips<OtherTile>& slips, const BlocksCase& c, Int d) {
       slips.keep([&](const OtherTile& slip) { return brought(slip, step) == got; });
       if (!slips.wrong.empty() || got == wanted) continue;
       slips.wrong = fmt::format(
-          "Q tile {} of head {} of Q, rows of {} queries of the sequence from row {} on, for {}, brings {}; it has "
-          "to "
-          "bring {}. (Row r through all heads of Q is r + 1, of dO -(r + 1), 0: outside; padded row r has an LSE of "
-          "r + 0.5, a D of -(r + 0.5)); d = {}, {}",
+          "for Q tile {} of head {} of Q, of the {} queries of the sequence from row {} on, and {}, your code loads "
+          "{}; expected {}. (In the test, row r through all heads has Q = r + 1 and dO = -(r + 1), rows out of bounds "
+          "are 0, and padded row r has LSE = r + 0.5 and D = -(r + 0.5)); d = {}, {}",
           step.number, step.head, block.sequence.window.Nq, block.sequence.first, block.text(), text_of(got, Br),
           text_of(wanted, Br), d, c.text());
     }
@@ -240,52 +255,59 @@ struct OtherTurn {
 };
 const OtherTurn other_turns[] = {
     {.id = "place-in-rows",
-     .sentence = "dQ begins as many floats behind dQ_sum as there are rows before it: each row has d of them",
+     .sentence = "your code counts rows in the address of dQ; it must count floats, d per padded row",
      .dQ = [](Int row, Int) { return row; }},
     {.id = "turn-place-tickets",
-     .sentence = "the places of the turns begin with `semaphores` itself: its first number is that of the tickets",
+     .sentence = "your code starts the semaphores at `call.semaphores[0]`, which is the ticket counter; they must "
+                 "start after it",
      .place = [](Int row, Int) { return row / 64; }},
     {.id = "turn-place-in-rows",
-     .sentence = "there is a place for each padded row: there is one for each 64",
+     .sentence = "your code uses one semaphore per padded row; it must use one per 64 padded rows",
      .place = [](Int row, Int) { return 1 + row; }},
     {.id = "turn-place-in-row-blocks",
-     .sentence = "there is a place for each T::Br padded rows: there is one for each 64",
+     .sentence = "your code uses one semaphore per T::Br padded rows; it must use one per 64 padded rows",
      .place = [](Int row, Int Br) { return 1 + row / Br; }},
     {.id = "turn-of-the-first-query",
-     .sentence = "the last key is that which the Q tile's first query sees: its last query sees the last one",
+     .sentence =
+         "your code computes the last key from the Q tile's first query; the Q tile's last query must determine it",
      .number = [](const QTile& b) { return b.last_of(b.row()) / 128 - b.block.first_key / 128; }},
     {.id = "turn-of-the-query-behind",
-     .sentence = "the last key is that which the next Q tile's first query sees: the last query is one before it",
+     .sentence =
+         "your code computes the last key from the query after the Q tile; the Q tile's last query must determine it",
      .number = [](const QTile& b) { return b.last_of(b.row() + b.Br) / 128 - b.block.first_key / 128; }},
     {.id = "turn-of-the-key-behind",
-     .sentence = "the number is that of the key behind the last one: key_range(query).last - 1 is the last one",
+     .sentence = "your code uses the key one past the range of the Q tile's last query; ranges are half-open, so it "
+                 "must use the key before the range's `last`",
      .number = [](const QTile& b) { return (b.last_key() + 1) / 128 - b.block.first_key / 128; }},
     {.id = "turn-from-the-first",
-     .sentence = "turns go from the first K/V tile to the last one: they go the other way round",
+     .sentence = "your code counts ranks from the first K/V tile; rank 0 must belong to the last K/V tile that the Q "
+                 "tile attends to",
      .number = [](const QTile& b) { return b.block.first_key / 128; }},
     {.id = "turn-negative",
-     .sentence = "the difference has the wrong sign: the last K/V tile that is seen has number 0, those before more",
+     .sentence = "your code computes the rank with the wrong sign; earlier K/V tiles must have higher ranks",
      .number = [](const QTile& b) { return b.block.first_key / 128 - b.last_key() / 128; }},
     {.id = "turn-of-all-keys",
-     .sentence = "turns begin with the sequence's last K/V tile: they begin with the last one that a query of the "
-                 "Q tile sees, whatever comes behind it",
+     .sentence = "your code gives rank 0 to the last K/V tile of the sequence; rank 0 must belong to the last K/V tile "
+                 "that the Q tile attends to",
      .number = [](const QTile& b) { return tiles_of(b.block.sequence.window.Nk, 128) - 1 - b.block.first_key / 128; }},
     {.id = "turn-one-number",
-     .sentence = "all K/V tiles wait for the same number: work.kv_tile is to be subtracted",
+     .sentence = "your code gives all K/V tiles of a Q tile the same rank; the rank must decrease by 1 from one K/V "
+                 "tile to the next",
      .number = [](const QTile& b) { return b.last_key() / 128; }},
     {.id = "turn-in-keys",
-     .sentence = "a key is taken for a K/V tile: each has T::Bc keys",
+     .sentence = "your code subtracts the K/V tile from a key; it must first divide the key by T::Bc, to get the key's "
+                 "K/V tile",
      .number = [](const QTile& b) { return b.last_key() - b.block.first_key / 128; }},
     {.id = "turn-in-row-blocks",
-     .sentence = "keys are counted in blocks of T::Br: a K/V tile has T::Bc",
+     .sentence = "your code divides the last key by T::Br; a K/V tile has T::Bc keys, so it must divide by T::Bc",
      .number = [](const QTile& b) { return b.last_key() / b.Br - b.block.first_key / 128; }},
 };
 std::vector<OtherTurn> all_other_turns() {
   std::vector<OtherTurn> all(std::begin(other_turns), std::end(other_turns));
   for (const auto& [id, sentence, row] : other_rows) {
     all.push_back({.id = id, .sentence = sentence, .row = row, .turn_row = row});
-    all.push_back({.id = id, .sentence = fmt::format("where dQ begins: {}", sentence), .row = row});
-    all.push_back({.id = id, .sentence = fmt::format("where the turn has its place: {}", sentence), .turn_row = row});
+    all.push_back({.id = id, .sentence = fmt::format("in the address of dQ, {}", sentence), .row = row});
+    all.push_back({.id = id, .sentence = fmt::format("in the index of the semaphore, {}", sentence), .turn_row = row});
   }
   return all;
 }
@@ -309,8 +331,9 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
       slips.keep([&](const OtherTurn& slip) { return slip.numbers(step) == got; });
       if (!slips.wrong.empty() || got == wanted) continue;
       slips.wrong = fmt::format(
-          "where dQ of Q tile {} of head {} begins behind dQ_sum, the place of its turn behind `semaphores`, and its "
-          "number are said to be {}: right is {}; for {}; {} padded rows a head, {} before the sequence; d = {}, {}",
+          "for Q tile {} of head {} your code returns {}, expected {} (dQ's offset in dQ_sum in floats, the "
+          "semaphore's index in `semaphores`, `turn`); for {}; {} padded rows per head, {} before the sequence; d = "
+          "{}, {}",
           step.number, step.head, fmt::join(got, ", "), fmt::join(wanted, ", "), block.text(), c.padded(),
           block.sequence.padded, d, c.text());
     }
@@ -328,5 +351,8 @@ TEST_CASE("dQ is added at its Q tile's address, at its semaphore value", "[19.6]
     check_turns(slips, {{400, 600, 100, 30}, 1, 2, 1}, d);
     check_turns(slips, {{256, 256, unlimited, 0}, 1, 1, 1}, d);  // its last key ends a K/V tile
   }
-  slips.expect_none("dQ's place, its turn's or its number is not the Q tile's", "place-of-dQ");
+  slips.expect_none(
+      "your address of dQ, semaphore or `turn` is not that of the step's Q tile; all three must be those of the step's "
+      "Q tile",
+      "place-of-dQ");
 }

@@ -87,111 +87,130 @@ struct OtherP {
   Two two(const Formed& p) const { return p.asked() || elsewhere ? of(p) : p.untouched(); }
 };
 const OtherP other_P[] = {
-    {"derivative-missing",
-     "P alone stays in place of the product: dS takes P times the score modification's derivative",
+    {"derivative-missing", "your code stores P in S; it must store P times the derivative",
      [](const Formed& p) {
        return Two{p.right().P, p.right().P};
      }},
-    {"stays-the-product", "the product stays where it was: P times the derivative has to take its place",
+    {"stays-the-product", "your code leaves the dot product in S; it must replace it by P times the derivative",
      [](const Formed& p) {
        return Two{p.right().P, p.product()};
      }},
-    {"stays-the-derivative", "the derivative alone takes the product's place: it has to be P times the derivative",
+    {"stays-the-derivative", "your code stores the derivative in S; it must store P times the derivative",
      [](const Formed& p) {
        return Two{p.right().P, p.derivative()};
      }},
-    {"stays-the-score", "what stays is P times the score: it has to be P times the derivative",
+    {"stays-the-score", "your code stores P times the score in S; it must store P times the derivative",
      [](const Formed& p) {
        return Two{p.right().P, p.right().P * p.score()};
      }},
-    {"stays-times-the-product", "what stays is multiplied by the product: it has to be P times the derivative",
+    {"stays-times-the-product",
+     "your code multiplies the dot product in S by P times the derivative; it must replace the dot product by P times "
+     "the derivative",
      [](const Formed& p) {
        return Two{p.right().P, p.right().S * p.product()};
      }},
-    {"stays-rounded", "what stays is made of the rounded P: only dV takes P rounded",
+    {"stays-rounded",
+     "your code computes P times the derivative from the rounded P; only P for dV must be rounded, and S must use P in "
+     "fp32",
      [](const Formed& p) {
        return Two{p.right().P, p.got_P() * p.derivative()};
      }},
-    {"stays-unmasked", "a pair that does not count has P = 0, and its P·derivative stays: both have to be 0",
+    {"stays-unmasked",
+     "your code masks P only after it has stored P times the derivative; both must be 0 for a masked pair",
      [](const Formed& p) {
        return Two{p.right().P, p.of(std::exp2(p.score() - p.lse(p.column))).S};
      }},
-    {"P-with-derivative", "dV takes P times the derivative: the derivative belongs to dS alone",
+    {"P-with-derivative", "your code multiplies P for dV by the derivative too; only S must include the derivative",
      [](const Formed& p) {
        return Two{p.right().S, p.right().S};
      }},
-    {"P-unmasked", "pairs that do not count have a P: in a masked tile it is to be 0",
+    {"P-unmasked",
+     "your code does not apply the mask; in a `masked` tile, P must be 0 for queries outside `keys.queries[r]`",
      [](const Formed& p) { return p.of(std::exp2(p.score() - p.lse(p.column))); }},
-    {"P-mask-inverted", "pairs that count become 0, and the others stay",
+    {"P-mask-inverted", "your code sets P of unmasked pairs to 0 and keeps masked pairs; it must do the opposite",
      [](const Formed& p) { return p.of(p.c.masked && p.counts() ? 0 : std::exp2(p.score() - p.lse(p.column))); }},
-    {"P-mask-one-end", "queries before the key's range have a P: both ends are to be asked",
+    {"P-mask-one-end",
+     "your code does not mask queries before the key's range; it must test both ends of `keys.queries[r]`",
      [](const Formed& p) {
        const Int at = p.c.first_key + p.row + p.c.window.Nq - p.c.window.Nk;
        const bool counts =
            !p.c.masked || (p.c.first_key + p.row < p.c.window.Nk && p.c.first_query + p.column <= at + p.c.window.left);
        return p.of(counts ? std::exp2(p.score() - p.lse(p.column)) : 0);
      }},
-    {"P-mask-one-end", "queries behind the key's range have a P: both ends are to be asked",
+    {"P-mask-one-end",
+     "your code does not mask queries past the end of the key's range; it must test both ends of `keys.queries[r]`",
      [](const Formed& p) {
        const Int at = p.c.first_key + p.row + p.c.window.Nq - p.c.window.Nk;
        const bool counts = !p.c.masked || p.c.first_key + p.row >= p.c.window.Nk ||
                            std::max<Int>(0, at - p.c.window.right) <= p.c.first_query + p.column;
        return p.of(counts ? std::exp2(p.score() - p.lse(p.column)) : 0);
      }},
-    {"P-mask-one-more", "the query behind a key's range has a P: its last query is queries.last - 1",
+    {"P-mask-one-more",
+     "your code keeps the query one past the key's range; ranges are half-open, so the query at the range's `last` "
+     "must be masked",
      [](const Formed& p) {
        const Formed before = p.at(p.row, p.column - 1);
        return p.of(p.counts() || before.counts() ? std::exp2(p.score() - p.lse(p.column)) : 0);
      }},
-    {"no-lse", "the LSE is not subtracted", [](const Formed& p) { return p.with(p.score()); }},
-    {"lse-added", "the LSE is added to the score: it must be subtracted",
+    {"no-lse", "your code does not subtract the LSE; P must be the exponential of the score minus the LSE",
+     [](const Formed& p) { return p.with(p.score()); }},
+    {"lse-added", "your code adds the LSE to the score; it must subtract the LSE",
      [](const Formed& p) { return p.with(p.score() + p.lse(p.column)); }},
-    {"lse-of-the-even-query", "both queries of a lane take the LSE of the first: .y is the second one's",
+    {"lse-of-the-even-query",
+     "your code uses the LSE of the first query for both queries of a lane; the second query must use y",
      [](const Formed& p) { return p.with(p.score() - p.lse(p.column - p.i())); }},
-    {"query-by-its-row", "the LSE goes by the lane's key: of its two queries the first one takes .x, the second one .y",
+    {"query-by-its-row", "your code selects the LSE by r, the lane's key; it must select the LSE by i, the query",
      [](const Formed& p) { return p.with(p.score() - p.lse(p.column - p.i() + p.half())); }},
-    {"P-lse-exchanged", "a lane's two queries take each other's LSE",
+    {"P-lse-exchanged",
+     "your code exchanges the LSEs of the lane's two queries; the first query must use x, and the second y",
      [](const Formed& p) { return p.with(p.score() - p.lse(p.column ^ 1)); }},
-    {"base-e", "P is e to the score: scores and the LSE are in units of log2, so that it is 2 to it",
+    {"base-e", "your code uses base e for the exponential; score and LSE are in units of log2, so it must use base 2",
      [](const Formed& p) { return p.with((p.score() - p.lse(p.column)) * double(std::numbers::log2e)); }},
-    {"P-of-the-product", "P is formed of the product itself: score_mod makes the score of it",
+    {"P-of-the-product", "your code computes P from the dot product; it must use the score that `score_mod` returns",
      [](const Formed& p) { return p.with(p.product() - p.lse(p.column)); }},
-    {"P-without-distance", "P is recomputed with a distance of 0 for every pair",
+    {"P-without-distance",
+     "your code passes distance 0 for every pair; it must pass how far the key is before the query's diagonal",
      [](const Formed& p) { return p.with(p.score(0) - p.lse(p.column)); }},
     {"P-distance-of-one-pair",
-     "every pair has the distance of the lane's first one: a query later it is 1 more, 8 keys later 8 less",
+     "your code passes the distance of the lane's first pair for every pair; the distance must grow by 1 per query and "
+     "decrease by 8 for the second key",
      [](const Formed& p) {
        return p.with(p.score(p.distance() - double(p.eight() + p.i() - 8 * p.half())) - p.lse(p.column));
      }},
-    {"P-distance-of-one-key", "both of a lane's keys have the distance of the first one: of the second it is 8 less",
-     [](const Formed& p) { return p.with(p.score(p.distance() + double(8 * p.half())) - p.lse(p.column)); }},
     {"P-distance-of-one-key",
-     "the lane's second key is taken to be 8 further before the diagonal: its distance is 8 less",
+     "your code uses the distance of the first key for both keys; the distance of the second key must be 8 less",
+     [](const Formed& p) { return p.with(p.score(p.distance() + double(8 * p.half())) - p.lse(p.column)); }},
+    {"P-distance-of-one-key", "your code makes the distance of the second key 8 larger; it must be 8 less",
      [](const Formed& p) { return p.with(p.score(p.distance() + double(16 * p.half())) - p.lse(p.column)); }},
     {"P-distance-of-one-query",
-     "both of a lane's queries have the distance of the first one: of the second it is 1 more",
+     "your code uses the distance of the first query for both queries of a column group; the distance of the second "
+     "query must be 1 larger",
      [](const Formed& p) { return p.with(p.score(p.distance() - double(p.i())) - p.lse(p.column)); }},
-    {"P-distance-of-one-eight", "all eights of queries have the distances of the first: each further one is 8 more",
+    {"P-distance-of-one-eight",
+     "your code uses the distances of the first column group in every group; the distance must grow by 8 from one "
+     "group to the next",
      [](const Formed& p) { return p.with(p.score(p.distance() - double(p.eight())) - p.lse(p.column)); }},
-    {"P-distance-of-one-eight", "with each eight of queries the distance falls by 8: it grows",
+    {"P-distance-of-one-eight",
+     "your code lets the distance decrease by 8 from one column group to the next; it must grow by 8",
      [](const Formed& p) { return p.with(p.score(p.distance() - double(2 * p.eight())) - p.lse(p.column)); }},
     {"P-registers",
-     "a register of P is taken for another: of 16 queries the first eight are registers 0 and 1, of the lane's first "
-     "and of its second key",
+     "your code exchanges two registers of the operand; the column group must select the pair of registers, and the "
+     "key the register within the pair",
      [](const Formed& p) {
        const Int eight = p.column % 16 / 8;
        const Formed other = p.at(p.row - 8 * p.half() + 8 * eight, p.column - 8 * eight + 8 * p.half());
        return Two{other.right().P, p.right().S};
      }},
-    {"P-neighbours", "the two neighbours of a register of P are exchanged: the first query is its lower half",
+    {"P-neighbours", "your code exchanges the two queries of a register; the lower query must be in the lower half",
      [](const Formed& p) {
        return Two{p.at(p.row, p.column ^ 1).right().P, p.right().S};
      }},
-    {"P-of-all-queries", "all queries from the first one on are formed: they have to begin with eight `begin`",
+    {"P-of-all-queries", "your code starts at column group 0; it must start at `begin`",
      [](const Formed& p) { return p.c.half == 0 && !p.asked() ? p.untouched() : p.right(); }, true},
-    {"P-of-all-queries", "all queries up to the last one are formed: they have to end with eight end - 1",
+    {"P-of-all-queries", "your code continues to the last column group of the tile; it must stop before `end`",
      [](const Formed& p) { return p.c.half == 1 && !p.asked() ? p.untouched() : p.right(); }, true},
-    {"P-from-register-0", "P of the queries from `begin` on goes where that of the tile's first ones belongs",
+    {"P-from-register-0",
+     "your code counts the operands of P from `begin`; column group j must be stored in operand j / 2",
      [](const Formed& p) {
        if (p.c.half != 1) return p.asked() ? p.right() : p.untouched();
        return p.asked() ? Two{-1, p.right().S} : Two{p.at(p.row, p.column + p.c.Br / 2).right().P, p.product()};
@@ -225,9 +244,9 @@ void check_P(Slips<OtherP>& slips, const FormCase& c, std::uint64_t seed) {
       slips.keep([&](const OtherP& slip) { return fits(slip.two(pair), P, S); });
       if (slips.wrong.empty() && !fits(wanted, P, S))
         slips.wrong = fmt::format(
-            "of row {} and column {}, query {} and key {}, P is {} and {} stays for dS: right is {} and {}{}; {}", row,
-            column, c.first_query + column, c.first_key + row, P, S, wanted.P, wanted.S,
-            pair.asked() ? "" : " (P as it was, -1, and the product)", c.text());
+            "in row {} and column {} (query {}, key {}) your code stores P = {} and S = {}, expected {} and {}{}; {}",
+            row, column, c.first_query + column, c.first_key + row, P, S, wanted.P, wanted.S,
+            pair.asked() ? "" : " (unchanged: -1 and the dot product)", c.text());
     }
 }
 
@@ -245,5 +264,8 @@ TEST_CASE("P is rounded for dV, and P times the derivative is kept for dS", "[19
       check_P(slips, {window, 192, 128, Br, true, int(seed % 2), scale, cap, slope}, ++seed);
     }
   for (const int half : {0, 1}) check_P(slips, {all, 0, 0, 64, false, half, 1.7, 2, 0.04}, ++seed);
-  slips.expect_none("P or what stays for dS is not that of the pair's score, its query's LSE and its mask", "formed");
+  slips.expect_none(
+      "your P or P·derivative is not that of the pair's score, its query's LSE and the mask; check how each element is "
+      "computed",
+      "formed");
 }

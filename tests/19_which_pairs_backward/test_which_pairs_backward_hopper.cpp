@@ -65,12 +65,11 @@ void expect_masks(const worker::Reply& reply, const Input& in) {
   const BlockCount count = count_seen(problem.mask, problem.shape, sizes);
   const double notes = counter(reply, "note.masked tile"),
                masks = double(problem.shape.B * problem.shape.Hkv * count.masked);
-  expect(
-      notes == masks,
-      fmt::format("{} Q tiles were masked, and {} have to be ({}, {})", notes, masks, describe(problem), sizes.text()),
-      notes > masks ? "Q tiles of which every query sees every key need no mask"
-                    : "a Q tile needs a mask if one of its pairs does not count",
-      notes > masks ? "masked-too-much" : "masked-too-little");
+  expect(notes == masks,
+         fmt::format("your code masks {} Q tiles, expected {} ({}, {})", notes, masks, describe(problem), sizes.text()),
+         notes > masks ? "your code masks a full Q tile; it must mask only Q tiles with a masked pair"
+                       : "your code does not mask a partial Q tile; it must mask every Q tile with a masked pair",
+         notes > masks ? "masked-too-much" : "masked-too-little");
 }
 /// Q and dO come once for each K/V tile that some query of a Q tile sees, with a line each; K and V once for
 /// each K/V tile that some query sees, of each head of K and V. Of a K/V tile that nobody sees nothing comes.
@@ -88,19 +87,23 @@ worker::Reply expect_loads(const Input& in) {
     const bool more = counter(reply, name) > rows * row;
     expect_count(
         reply, name, rows * row,
-        fmt::format("{} Q tiles of the K/V tiles of a head have a query that sees a key, {}", count.visited, where),
-        more ? "Q tiles of which no query sees any key of the K/V tile are not skipped"
-             : "Q tiles are skipped of which some query sees a key of the K/V tile",
+        fmt::format("{} blocks of a Q tile and a K/V tile have an unmasked pair in each head, {}", count.visited,
+                    where),
+        more ? "your code does not skip Q tiles whose queries attend to none of the K/V tile's keys; it must skip them"
+             : "your code skips a Q tile with an unmasked pair; it must process each of them",
         more ? "tiles-not-skipped" : "tiles-skipped");
   }
   for (const char* line : {"lse_log2", "D"})
     expect_count(reply, fmt::format("{}.bulk_load_bytes", line), rows * 4,
-                 fmt::format("a line comes with each tile of queries, {}", where),
-                 "a line is brought more or less often than its tile", "traffic");
+                 fmt::format("Br statistics are loaded with each Q tile, {}", where),
+                 "your code does not load the statistics exactly once per tile; it must load them with each tile",
+                 "traffic");
   for (const char* tensor : {"K", "V"})
-    expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), keys * row,
-                 fmt::format("whole tiles of the K/V tiles that some query sees, of each head of K and V, {}", where),
-                 "K or V is read more or less often than once by a block that some query sees", "traffic");
+    expect_count(
+        reply, fmt::format("{}.bulk_load_bytes", tensor), keys * row,
+        fmt::format("whole K/V tiles with an unmasked pair, of each K/V head, {}", where),
+        "your code does not load each K/V tile with an unmasked pair exactly once, and no other; it must do so",
+        "traffic");
   return reply;
 }
 
@@ -307,8 +310,9 @@ TEST_CASE("keys that no query attends to have gradients of 0", "[whole]") {
       for (const auto& [name, tensor] : {std::pair{"dK", &got.dK}, {"dV", &got.dV}})
         expect(std::all_of(tensor->values.begin(), tensor->values.begin() + std::ptrdiff_t(340 * d),
                            [](float x) { return x == 0; }),
-               fmt::format("{} of a key that no query sees is not 0, d={}", name, d),
-               "a block whose keys nobody sees has to write zeros", "row-without-keys");
+               fmt::format("{} of a key to which no query attends is not 0, d={}", name, d),
+               "your code does not write zeros in a thread block without steps; its dK and dV must be 0",
+               "row-without-keys");
     }
 }
 
@@ -339,10 +343,10 @@ TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
     for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.Bc);
     const std::int64_t turns = count_seen(mask, in.given.problem.shape, sizes).visited;
     expect_count(got.reply, "semaphores.atomic_requests", double(H * turns + Hkv * tickets),
-                 fmt::format("{} turns in the Q tiles of each head of Q, and {} tickets of each head of K and V, mask "
-                             "{}",
+                 fmt::format("{} semaphore increments in each head of Q, and {} tickets in each K/V head, mask {}",
                              turns, tickets, mask.name()),
-                 "a turn in a Q tile is ended more or less often than once", "turns");
+                 "your code does not increment each Q tile's semaphore exactly once per K/V tile; it must do so",
+                 "turns");
   }
 }
 
@@ -358,8 +362,10 @@ TEST_CASE("in deterministic mode, all runs are bitwise equal", "[whole]") {
     numbers["workers"] = 1 + run % 4, numbers["lane_seed"] = run % 8;
     const BackwardResult next = backward(given, numbers);
     expect(same_bits(next, first) && next.dsink.values == first.dsink.values,
-           fmt::format("a gradient of run {} is not that of the first", run),
-           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
+           fmt::format("a gradient of run {} differs from that of run 1", run),
+           "your K/V tiles add to dQ in a varying order, or your code reads a value before it is written; in "
+           "deterministic mode the order must be fixed",
+           "not-repeatable");
   }
 }
 
@@ -371,12 +377,14 @@ TEST_CASE("dK and dV are written once, without additions", "[whole]") {
     const worker::Reply reply =
         backward(masked("normal", {1, H, 2, 200, 200, 64}, 440, mask).given, usual_sizes(64).numbers()).reply;
     for (const char* tensor : {"dK", "dV"}) {
-      expect_count(reply, fmt::format("{}.atomic_requests", tensor), 0, fmt::format("{} is not added to", tensor),
-                   "parts of a sum are added up in device memory: one block forms it in registers",
-                   "gradients-by-atomics");
+      expect_count(
+          reply, fmt::format("{}.atomic_requests", tensor), 0,
+          fmt::format("no thread adds to {} in device memory", tensor),
+          "your code adds parts of dK or dV in device memory; one thread block must accumulate them in registers",
+          "gradients-by-atomics");
       expect_count(reply, fmt::format("{}.bulk_store_bytes", tensor), 2 * 200 * 64 * 2,
                    fmt::format("B·Hkv·Nk·d elements, each written once, H={}, Hkv=2, mask {}", H, mask.name()),
-                   "dK or dV is written more or less often than once", "traffic");
+                   "your code does not write each row of dK and dV exactly once; it must do so", "traffic");
     }
   }
 }
