@@ -43,26 +43,30 @@ std::uint32_t bits_of(float x) {
   return std::bit_cast<std::uint32_t>(x);
 }
 const std::vector<Mistake> mistakes{
-    {"nan-becomes-number", "NaN is rounded like a number, and may become infinite or change its sign",
+    {"nan-becomes-number",
+     "your code rounds the bits of a NaN like a number, so it may become infinite or change its sign; a NaN must "
+     "remain a NaN",
      [](const auto& x, std::size_t i) {
        const std::uint32_t bits = bits_of(x[i]);
        return upper_half(bits + 0x7fff + (bits >> 16 & 1));
      }},
-    {"pair-swapped", "the two numbers of a pair change places: `low` is .x, at the lower address",
+    {"pair-swapped", "your code exchanges the two numbers of a pair; `low` must be .x, at the lower address",
      [](const auto& x, std::size_t i) { return float_to_bfloat16(x[(i ^ 1) < x.size() ? i ^ 1 : i]); }},
-    {"low-twice", "both numbers of a pair are the first",
+    {"low-twice", "your code stores `low` in both elements of a pair; the second must be `high`",
      [](const auto& x, std::size_t i) { return float_to_bfloat16(x[i / 2 * 2]); }},
-    {"high-twice", "both numbers of a pair are the second",
+    {"high-twice", "your code stores `high` in both elements of a pair; the first must be `low`",
      [](const auto& x, std::size_t i) { return float_to_bfloat16(x[std::min(i | 1, x.size() - 1)]); }},
-    {"rounds-toward-zero", "the lower half of the float is cut off, not rounded",
+    {"rounds-toward-zero", "your code truncates the float; it must round it to the nearest bf16, ties to even",
      [](const auto& x, std::size_t i) { return upper_half(bits_of(x[i])); }},
-    {"ties-away", "halfway points go away from zero, not to the even code",
+    {"ties-away", "your code rounds ties away from zero; it must round them to the even code",
      [](const auto& x, std::size_t i) { return upper_half(bits_of(x[i]) + 0x8000); }},
-    {"ties-toward-zero", "halfway points go toward zero, whatever the last bit is",
+    {"ties-toward-zero", "your code rounds ties toward zero; it must round them to the even code",
      [](const auto& x, std::size_t i) { return upper_half(bits_of(x[i]) + 0x7fff); }},
-    {"through-fp16", "the number goes through fp16: what is too large or too small for that is lost",
+    {"through-fp16",
+     "your code converts through fp16, which changes numbers outside fp16's range; it must round directly to bf16",
      [](const auto& x, std::size_t i) { return float_to_bfloat16(half_to_float(float_to_half(x[i]))); }},
-    {"fp16-code", "it is fp16's code that is stored", [](const auto& x, std::size_t i) { return float_to_half(x[i]); }},
+    {"fp16-code", "your code stores the code of fp16; it must store that of bf16",
+     [](const auto& x, std::size_t i) { return float_to_half(x[i]); }},
 };
 
 void expect_rounded(const std::vector<float>& x) {
@@ -84,8 +88,8 @@ void expect_rounded(const std::vector<float>& x) {
   });
   const bool known = mistake != &mistakes.back() + 1;
   expect(false,
-         fmt::format("{} of {} floats became another bf16; the first, number {}: {} ({:a}) became {:#06x} ({}), not "
-                     "{:#06x} ({})",
+         fmt::format("{} of {} floats are rounded to the wrong bf16; the code of the first, float {}: {} ({:a}), is "
+                     "{:#06x} ({}), expected {:#06x} ({})",
                      wrong, x.size(), first, x[first], x[first], got[first], bfloat16_to_float(got[first]),
                      float_to_bfloat16(x[first]), bfloat16_to_float(float_to_bfloat16(x[first]))),
          known ? mistake->sentence : "", known ? mistake->id : "unknown");
@@ -106,9 +110,9 @@ void expect_read(const std::vector<std::uint16_t>& codes) {
   while (bits_of(got[first]) == bits_of(right(first))) ++first;
   const bool swapped = all([&](std::size_t i) { return right((i ^ 1) < codes.size() ? i ^ 1 : i); });
   const bool as_fp16 = all([&](std::size_t i) { return half_to_float(codes[i]); });
-  expect(false, fmt::format("code {:#06x} became {}, not {}", codes[first], got[first], right(first)),
-         swapped   ? "the two numbers of a pair change places: .x is the low one"
-         : as_fp16 ? "the code is read as one of fp16"
+  expect(false, fmt::format("the value of code {:#06x} is {}, expected {}", codes[first], got[first], right(first)),
+         swapped   ? "your code exchanges the two numbers of a pair; .x must be the number at the lower address"
+         : as_fp16 ? "your code decodes the pair as fp16; it must decode both numbers as bf16"
                    : "",
          swapped   ? "pair-swapped"
          : as_fp16 ? "read-as-fp16"
@@ -150,13 +154,18 @@ BackwardResult expect_backward(const std::string& kind, const Shape& shape, std:
     const auto& values = tensor->values;
     const auto lost = [&](const char* what, const char* cause, const char* diagnosis) {
       expect(false,
-             fmt::format("{} {}, with numbers that bf16 has ({})", gradient, what, describe(given.problem, name)),
+             fmt::format("{} {}, although bf16 can represent all numbers ({})", gradient, what,
+                         describe(given.problem, name)),
              cause, diagnosis);
     };
     if (options.dO_size > 1 && !std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
-      lost("is not finite", "a number beyond 65504 goes through fp16 before it becomes bf16", "overflow-in-fp16");
+      lost("is not finite",
+           "a number beyond 65504 passes through fp16 in your code; it must be rounded directly to bf16",
+           "overflow-in-fp16");
     if (options.dO_size < 1 && std::all_of(values.begin(), values.end(), [](float x) { return x == 0; }))
-      lost("is 0 throughout", "a number below 6e-8 goes through fp16 before it becomes bf16", "underflow-in-fp16");
+      lost("is 0 throughout",
+           "a number below 6e-8 passes through fp16 in your code; it must be rounded directly to bf16",
+           "underflow-in-fp16");
   }
   const GradientTiles tiles = shape.d == 128 ? GradientTiles{128, 64} : GradientTiles{128, 32};
   expect_gradients(result, problem, name, tiles, precision());
@@ -250,33 +259,40 @@ TEST_CASE("stochastic rounding rounds up with the right probability", "[7.2]") {
   const auto each = [&](auto holds) { return std::ranges::all_of(shares, holds); };
   const char *cause = "", *diagnosis = "unknown";
   if (each([](const Share& s) { return s.up == s.by_upper_half; }))
-    cause = "the upper half of the random number decides, not the low 16 bits", diagnosis = "random-upper-half";
+    cause = "your code uses the upper 16 bits of `random`; it must use the low 16 bits",
+    diagnosis = "random-upper-half";
   else if (each([=](const Share& s) { return s.down == all; }))
-    cause = "the float is cut off, whatever the random number is", diagnosis = "rounds-toward-zero";
+    cause =
+        "your code truncates the float, whatever `random` is; it must add the low 16 bits of `random` to the float's "
+        "lower half first",
+    diagnosis = "rounds-toward-zero";
   else if (each([=](const Share& s) { return s.up + s.down != all; }))
-    cause = "more than the low 16 bits of the random number are added", diagnosis = "random-bits-above";
+    cause = "your code adds more than the low 16 bits of `random`; it must add only these",
+    diagnosis = "random-bits-above";
   else if (each([=](const Share& s) { return s.up == 0 || s.up == all; }))
-    cause = "the float is rounded to the nearest, whatever the random number is", diagnosis = "not-by-chance";
+    cause = "your code rounds to nearest, whatever `random` is; it must round away from zero with probability f",
+    diagnosis = "not-by-chance";
   else if (each([=](const Share& s) { return s.x < 0 ? s.up == 0 || s.up == all : s.up == s.steps; }))
     cause =
-        "only negative numbers are rounded whatever the random number is: the sign is the highest bit, so that with it "
-        "their bits are more than those of infinity. Compare them without it",
+        "your code rounds negative numbers whatever `random` is, because with their sign bit they exceed the bits of "
+        "infinity; it must compare the bits without the sign",
     diagnosis = "negative-not-by-chance";
   else if (each(
                [=](const Share& s) { return s.up == (s.steps <= 0x8000 ? s.steps + 0x8000 : all + 0x8000 - s.steps); }))
     cause =
-        "half a step is added beside the random number, which rounds to the nearest and by chance at once: a float "
-        "goes up too often, even where it is a bf16 itself",
+        "your code adds half a step besides the random bits, so it rounds away from zero too often; it must add only "
+        "the low 16 bits of `random`",
     diagnosis = "half-a-step-too";
   else if (each([=](const Share& s) { return s.steps == 0 || s.up + s.steps == all; }))
-    cause = "it goes up as often as it should go down", diagnosis = "chance-upside-down";
+    cause = "your code rounds away from zero with probability 1 − f; it must do so with probability f",
+    diagnosis = "chance-upside-down";
   else if (each(
                [](const Share& s) { return s.up % 2 == 0 && s.up == (s.steps > 0x8000 ? 2 * (s.steps - 0x8000) : 0); }))
-    cause = "only 15 bits of the random number are added: it has to have 16", diagnosis = "random-bits-missing";
+    cause = "your code adds only 15 bits of `random`; it must add the low 16 bits", diagnosis = "random-bits-missing";
   for (const auto& [x, lower, steps, up, down, by_upper_half] : shares)
     expect(up == steps && up + down == all,
-           fmt::format("{:a} is {} 65536ths of a step above {:a}: of all 65536 random numbers {} took it up, {} down, "
-                       "{} elsewhere",
+           fmt::format("{:a} is {}/65536 of a step beyond {:a}: of all 65536 values of `random`, {} round it away from "
+                       "zero, {} toward zero, {} to another number",
                        x, steps, lower, up, down, all - up - down),
            cause, diagnosis);
 }
@@ -295,8 +311,10 @@ TEST_CASE("stochastic rounding preserves infinity and NaN", "[7.2]") {
   const auto codes = call(request).output<std::uint16_t>("codes");
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool right = std::isnan(x[i]) ? is_nan(codes[i]) : codes[i] == upper_half(bits_of(x[i]));
-    expect(right, fmt::format("{} with the random number {} became {:#06x}", x[i], random[i], codes[i]),
-           "NaN and infinity are rounded like numbers", "nan-becomes-number");
+    expect(right,
+           fmt::format("{} with the random number {} is rounded to the code {:#06x}; it must not change", x[i],
+                       random[i], codes[i]),
+           "your code adds random bits to infinity or NaN; both must remain what they are", "nan-becomes-number");
   }
 }
 
@@ -355,11 +373,10 @@ TEST_CASE("bf16's error is about eight times that of fp16", "[whole]") {
                          i, in_bf16.O.values[i], in_fp16.O.values[i], kind));
     }
     const double ratio = std::sqrt(bf16_error / fp16_error);
-    expect(
-        ratio > 4 && ratio < 12,
-        fmt::format("the error of O in bf16 is {:.1f} times that in fp16 (root mean square, input \"{}\"); three bits "
-                    "less make it 8 times",
-                    ratio, kind));
+    expect(ratio > 4 && ratio < 12,
+           fmt::format("the error of O in bf16 is {:.1f} times that in fp16 (root mean square, input \"{}\"), expected "
+                       "about 8, since bf16 has three bits less",
+                       ratio, kind));
   }
   expect_every_kind_in_this_part();
 }

@@ -79,10 +79,11 @@ TEST_CASE("your kernel stays within its traffic limits", "[7.7]") {
                                             {"the LSE is written", moved("lse", "store"), 2.0 * Nq * 4}}) {
       expect(bytes > 0 && bytes <= most,
              fmt::format("{}: {} bytes, at most {} (Nq={}, Nk={}, 2 heads, d=64)", name, bytes, most, Nq, Nk),
-             "a tensor is moved more often than the kernel may", "traffic");
+             "your kernel reads or writes a tensor more often than its limit; it must stay within the limit",
+             "traffic");
     }
     expect(reply.extra_bytes == 0, fmt::format("{} bytes of device memory are allocated", reply.extra_bytes),
-           "something is kept in device memory", "extra-memory");
+           "your code allocates device memory; it must not", "extra-memory");
   }
 }
 
@@ -93,8 +94,10 @@ TEST_CASE("your kernel stays within its barrier limit", "[7.7]") {
     const double barriers = counter(blank_page(rounded_to(given.problem, float16)).reply, "block_barriers");
     const double most = double(groups(Nq) * (2 * groups(Nk) + 2));
     expect(barriers <= most,
-           fmt::format("{} barriers, at most {} = {} groups of 64 queries · (2 · {} groups of 64 keys + 2)", barriers,
-                       most, groups(Nq), groups(Nk)),
-           "the warps wait for each other more often than they may", "barriers");
+           fmt::format("{} calls of __syncthreads, at most {} are allowed = {} groups of 64 queries · (2 · {} groups "
+                       "of 64 keys + 2)",
+                       barriers, most, groups(Nq), groups(Nk)),
+           "your kernel synchronises its thread blocks more often than its limit; it must stay within the limit",
+           "barriers");
   }
 }

@@ -88,51 +88,60 @@ std::uint32_t overflow_code(const Format& format) {
 
 /// Those about large numbers first: with nothing but large numbers, wrong rounding looks like some of them.
 const std::vector<Mistake> mistakes{
-    {"nan-becomes-number", "NaN is taken for a large number",
+    {"nan-becomes-number", "your code encodes NaN like a large number; it must return the format's last code",
      [](const Format& f, const Point& p) {
        return std::isnan(p.x) ? sign_of(f, p) | (f.has_infinity ? f.infinity() : f.largest()) : p.expected;
      }},
-    {"nan-becomes-number", "NaN is taken for a large number",
+    {"nan-becomes-number", "your code encodes NaN like a large number; it must return the format's last code",
      [](const Format& f, const Point& p) { return std::isnan(p.x) ? sign_of(f, p) | f.largest() : p.expected; }},
-    {"saturates-always", "what is too large becomes the largest number, asked for or not",
+    {"saturates-always",
+     "your code saturates with Overflow::to_infinity too; it must saturate only with Overflow::saturate",
      [](const Format& f, const Point& p) {
        return (p.expected & (f.sign() - 1)) > f.largest() && !std::isnan(p.x) ? sign_of(f, p) | f.largest()
                                                                               : p.expected;
      }},
-    {"never-saturates", "what is too large becomes infinite (or NaN), though saturation is asked for",
+    {"never-saturates",
+     "your code ignores Overflow::saturate; a number that is too large must become the largest finite number",
      [](const Format& f, const Point& p) { return too_large(f, p) ? sign_of(f, p) | overflow_code(f) : p.expected; }},
-    {"infinity-not-saturated", "infinity stays infinity (or becomes NaN), though saturation is asked for",
+    {"infinity-not-saturated",
+     "your code does not saturate infinity; with Overflow::saturate it must become the largest finite number",
      [](const Format& f, const Point& p) { return std::isinf(p.x) ? sign_of(f, p) | overflow_code(f) : p.expected; }},
-    {"infinity-becomes-nan", "infinity is taken for NaN",
+    {"infinity-becomes-nan", "your code encodes infinity as NaN; it must encode it as infinity",
      [](const Format& f, const Point& p) { return std::isinf(p.x) ? sign_of(f, p) | (f.sign() - 1) : p.expected; }},
-    {"e4m3-infinity", "the code of an infinity that the format does not have",
+    {"e4m3-infinity",
+     "your code returns the code of infinity in a format without infinity; it must return the last code, NaN",
      [](const Format& f, const Point& p) {
        return (p.expected & (f.sign() - 1)) == f.sign() - 1 ? sign_of(f, p) | f.infinity() : p.expected;
      }},
-    {"e4m3-largest", "the largest number is taken to be the last before an exponent of all ones",
+    {"e4m3-largest",
+     "your code treats E4M3 codes whose exponent bits are all ones as too large; every code up to largest_code() must "
+     "be a number",
      [](const Format& f, const Point& p) {
        return (p.expected & (f.sign() - 1)) >= f.infinity() ? sign_of(f, p) | (f.sign() - 1) : p.expected;
      }},
-    {"subnormals-flushed", "numbers below the smallest normal one become 0",
+    {"subnormals-flushed",
+     "your code encodes numbers below the smallest normal number as 0; it must encode them as subnormal numbers",
      [](const Format& f, const Point& p) {
        return std::abs(double(p.x)) < f.value(1u << f.mantissa_bits) ? sign_of(f, p) : p.expected;
      }},
-    {"tiny-rounded-up", "a number below half of the smallest becomes the smallest: it is shifted by too few places",
+    {"tiny-rounded-up",
+     "your code rounds numbers below half of the smallest number up to it; the shift must be large enough to give 0",
      [](const Format& f, const Point& p) {
        int exponent = 0;
        const bool tiny = p.below == 0 && std::abs(double(p.x)) < f.value(1) / 2;
        return tiny && std::abs(std::frexp(p.x, &exponent)) > 0.5F ? sign_of(f, p) | 1 : p.expected;
      }},
-    {"sign-lost", "the sign is lost", [](const Format& f, const Point& p) { return p.expected & (f.sign() - 1); }},
-    {"rounds-toward-zero", "what does not fit is cut off, not rounded",
+    {"sign-lost", "your code loses the sign; it must keep it",
+     [](const Format& f, const Point& p) { return p.expected & (f.sign() - 1); }},
+    {"rounds-toward-zero", "your code truncates; it must round to the nearest number of the format",
      [](const Format& f, const Point& p) { return sign_of(f, p) | p.below; }},
-    {"ties-odd", "halfway points go to the odd code, not to the even one",
+    {"ties-odd", "your code rounds ties to the odd code; it must round them to the even code",
      [](const Format& f, const Point& p) { return neighbour(f, p, p.below % 2 == 0); }},
-    {"ties-away", "halfway points go away from zero, not to the even code",
+    {"ties-away", "your code rounds ties away from zero; it must round them to the even code",
      [](const Format& f, const Point& p) { return neighbour(f, p, true); }},
-    {"ties-toward-zero", "halfway points go toward zero, whatever the last bit is",
+    {"ties-toward-zero", "your code rounds ties toward zero; it must round them to the even code",
      [](const Format& f, const Point& p) { return neighbour(f, p, false); }},
-    {"ties-even", "halfway points go to the even code, not away from zero",
+    {"ties-even", "your code rounds ties to the even code; here it must round them away from zero",
      [](const Format& f, const Point& p) { return neighbour(f, p, p.below % 2 != 0); }},
 };
 
@@ -164,8 +173,9 @@ void expect_codes(const Format& format, const std::vector<Point>& points, Ties t
     fitting.push_back(mistake.id);
   }
   expect(false,
-         fmt::format("{} of {} numbers have another code in {}; the first: {} ({:a}) became {:#x}, not {:#x}", wrong,
-                     points.size(), format.name, x[first], x[first], got[first], points[first].expected),
+         fmt::format(
+             "{} of {} numbers have the wrong code in {}; the code of the first, {} ({:a}), is {:#x}, expected {:#x}",
+             wrong, points.size(), format.name, x[first], x[first], got[first], points[first].expected),
          cause, fitting);
 }
 
@@ -223,11 +233,12 @@ TEST_CASE("decode returns the value of every code", "[7.1]") {
       const std::uint32_t magnitude = code & (format.sign() - 1);
       const float got = x[code];
       const auto fail = [&](const std::string& expected, const std::string& cause, const std::string& diagnosis) {
-        expect(false, fmt::format("{}: code {:#x} became {}, not {}", format.name, code, got, expected), cause,
-               diagnosis);
+        expect(false, fmt::format("{}: the value of code {:#x} is {}, expected {}", format.name, code, got, expected),
+               cause, diagnosis);
       };
       if (format.is_nan(code)) {
-        if (!std::isnan(got)) fail("NaN", "NaN is decoded as a number", "decode-nan");
+        if (!std::isnan(got))
+          fail("NaN", "your code decodes a NaN code as a number or infinity; it must be NaN", "decode-nan");
         continue;
       }
       const double value = format.has_infinity && magnitude == format.infinity()
@@ -244,13 +255,15 @@ TEST_CASE("decode returns the value of every code", "[7.1]") {
                              : got == 2 * expected || 2 * got == expected ? "decode-bias"
                                                                           : "unknown";
       fail(fmt::format("{}", expected),
-           id == "sign-lost"            ? "the sign is lost"
-           : id == "subnormals-flushed" ? "subnormal numbers are read as 0"
-           : id == "decode-subnormal"
-               ? "a subnormal number has no leading 1, and the exponent of the smallest normal one"
-           : id == "decode-infinity"      ? "the code of infinity is read as a number"
-           : id == "decode-e4m3-infinity" ? "E4M3 has no infinity: exponent bits that are all 1 are an exponent"
-           : id == "decode-bias"          ? "the bias is off by one"
+           id == "sign-lost" ? "your code loses the sign; it must keep it"
+           : id == "subnormals-flushed"
+               ? "your code decodes subnormal numbers as 0; their value must be M · 2^(1 − bias − m)"
+           : id == "decode-subnormal" ? "your code decodes subnormal numbers with a leading 1 or a wrong exponent; "
+                                        "they must have no leading 1 and the exponent of the smallest normal number"
+           : id == "decode-infinity"  ? "your code decodes the code of infinity as a number or NaN; it must be infinity"
+           : id == "decode-e4m3-infinity" ? "your code decodes E4M3 exponent bits that are all ones as infinity or "
+                                            "NaN; only the last code must be NaN"
+           : id == "decode-bias"          ? "your code's bias is off by one; it must be 2^(e − 1) − 1"
                                           : "",
            id);
     }
@@ -357,7 +370,7 @@ TEST_CASE("the table of ranges", "[whole]") {
   for (std::size_t f = 0; f < formats.size(); ++f)
     for (std::size_t i = 0; i < columns; ++i)
       expect(numbers[columns * f + i] == expected[f][i],
-             fmt::format("{}: number {} of its range is {}, not {}", formats[f].name, i, numbers[columns * f + i],
+             fmt::format("{}: number {} of its range is {}, expected {}", formats[f].name, i, numbers[columns * f + i],
                          expected[f][i]));
 }
 
@@ -388,10 +401,11 @@ TEST_CASE("encode agrees with the conversions of the backend", "[whole]") {
     for (std::size_t n = 0; n < x.size(); ++n) {
       if (std::isnan(x[n])) {  // the kernel's NaN may have another payload and no sign
         expect(format.is_nan(ours[n]) && format.is_nan(std::uint32_t(toolkit[n])),
-               fmt::format("{}: NaN became {:#x}, the kernel's {:#x}", format.name, ours[n], toolkit[n]));
+               fmt::format("{}: the code of NaN is {:#x}, the kernel's is {:#x}", format.name, ours[n], toolkit[n]));
       } else {
-        expect(ours[n] == std::uint32_t(toolkit[n]), fmt::format("{}: {} ({:a}) became {:#x}, the kernel's {:#x}",
-                                                                 format.name, x[n], x[n], ours[n], toolkit[n]));
+        expect(ours[n] == std::uint32_t(toolkit[n]),
+               fmt::format("{}: the code of {} ({:a}) is {:#x}, the kernel's is {:#x}", format.name, x[n], x[n],
+                           ours[n], toolkit[n]));
       }
     }
   }

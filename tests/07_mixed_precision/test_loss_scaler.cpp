@@ -41,14 +41,19 @@ float through_fp16(float gradient, float scale) {
 void expect_gradients(const std::vector<float>& gradients, float scale) {
   const Step step = scaled_step(gradients, scale);
   expect(step.backward_calls == 1,
-         fmt::format("the backward pass was called {} times in one step, not once", step.backward_calls));
-  expect(step.scale == scale, fmt::format("the backward pass was given the scale {}, not {}", step.scale, scale),
-         "the loss is not scaled", "loss-not-scaled");
+         fmt::format("backward was called {} times in one step, expected once", step.backward_calls));
+  expect(step.scale == scale, fmt::format("backward received the scale {}, expected {}", step.scale, scale),
+         "your code does not pass the given scale to backward; it must, since it divides the gradients by this scale",
+         "loss-not-scaled");
   expect(step.optimiser_calls == 1,
-         fmt::format("all gradients are finite, and the optimiser was called {} times, not once", step.optimiser_calls),
-         step.optimiser_calls == 0 ? "the step is never taken" : "", step.optimiser_calls == 0 ? "never-taken" : "");
-  expect(step.taken, "the step was taken, and false returned", "the return value is the wrong way round",
-         "returns-wrong");
+         fmt::format("all gradients are finite, but the optimiser was called {} times, expected once",
+                     step.optimiser_calls),
+         step.optimiser_calls == 0
+             ? "your code never takes the step; it must call the optimiser if all gradients are finite"
+             : "",
+         step.optimiser_calls == 0 ? "never-taken" : "");
+  expect(step.taken, "the step was taken, but your code returned false",
+         "your code returns the wrong value; it must return whether it called the optimiser", "returns-wrong");
 
   const auto all = [&](const std::function<float(float)>& expected) {
     for (std::size_t i = 0; i < gradients.size(); ++i)
@@ -61,20 +66,21 @@ void expect_gradients(const std::vector<float>& gradients, float scale) {
   while (step.given[first] == right(gradients[first])) ++first;
   std::string cause, id = "unknown";
   if (all([&](float g) { return half_to_float(float_to_half(scale * g)); })) {
-    cause = "the optimiser is given gradients that are still scaled: they are unscaled after it, or never";
+    cause = "your code passes scaled gradients to the optimiser; it must divide them by the scale first";
     id = "not-unscaled";
   } else if (all([&](float g) { return right(g) / scale; })) {
-    cause = "the gradients are divided by the scale twice";
+    cause = "your code divides the gradients by the scale twice; it must divide them once";
     id = "unscaled-twice";
   } else if (all([&](float g) { return right(g) * scale * scale; })) {
-    cause = "the gradients are multiplied by the scale, not divided";
+    cause = "your code multiplies the gradients by the scale; it must divide them by it";
     id = "scale-multiplied";
   } else if (all([&](float g) { return half_to_float(float_to_half(right(g))); })) {
-    cause = "the unscaled gradients are stored in fp16: what the scale had saved is lost again";
+    cause =
+        "your code stores the unscaled gradients in fp16, where small ones become 0 again; it must store them in fp32";
     id = "unscaled-in-fp16";
   }
   expect(false,
-         fmt::format("with the scale {}, gradient {} of the loss is {}; the optimiser was given {}, not {}", scale,
+         fmt::format("with the scale {}, gradient {} of the loss is {}; the optimiser received {}, expected {}", scale,
                      first, gradients[first], step.given[first], right(gradients[first])),
          cause, id);
 }
@@ -87,18 +93,18 @@ void expect_skipped(float bad, std::size_t index, std::size_t n) {
   const bool last = index == n - 1, nan = std::isnan(bad);
   // If the optimiser is called more than once, the cause is not a missing check of the gradients.
   const bool once = step.optimiser_calls == 1 && scaled_step(normal_values(n, 3), 1024).optimiser_calls == 1;
-  expect(step.optimiser_calls == 0, what + fmt::format(", and the optimiser was called {} times", step.optimiser_calls),
+  expect(step.optimiser_calls == 0, what + fmt::format(", but the optimiser was called {} times", step.optimiser_calls),
          !once           ? ""
-         : nan           ? "NaN is taken for a finite number"
-         : index == 0    ? "the step is taken although a gradient is not finite"
-         : last && n % 2 ? "the last gradients are not looked at"
-                         : "only some of the gradients are looked at",
+         : nan           ? "your code treats NaN as finite; it must detect infinity and NaN"
+         : index == 0    ? "your code takes the step although a gradient is not finite; it must skip the step"
+         : last && n % 2 ? "your code does not check the last gradients; it must check all of them"
+                         : "your code checks only some of the gradients; it must check all of them",
          !once        ? "unknown"
          : nan        ? "nan-counts-as-finite"
          : index == 0 ? "step-on-non-finite"
                       : "only-some-checked");
-  expect(!step.taken, what + ", the step was skipped, and true returned", "the return value is the wrong way round",
-         "returns-wrong");
+  expect(!step.taken, what + ", and the step was skipped, but your code returned true",
+         "your code returns the wrong value; it must return whether it called the optimiser", "returns-wrong");
 }
 
 // ---- 7.4 -----------------------------------------------------------------------------------------------------------
@@ -159,15 +165,22 @@ void expect_states(const Options& options, const std::vector<std::int32_t>& bad,
   const std::vector<State> got = scaler(options, bad);
   if (got == expected) return expect(true, "");
   const std::pair<const char*, const char*> mistakes[] = {
-      {"counter-not-reset", "a skipped step does not set the count of good steps back to 0"},
-      {"grows-every-step", "the scale grows after every good step, not after growth_interval of them"},
-      {"grows-too-early", "the scale grows one step too early"},
-      {"grows-too-late", "the scale grows one step too late"},
-      {"counter-kept-after-growth", "the count of good steps is not set back when the scale has grown"},
-      {"grows-to-infinity", "the scale grows to infinity: every gradient is then infinite or NaN, for ever"},
-      {"falls-to-zero", "the scale falls to 0, or so near to it that 1/scale is infinite"},
-      {"backoff-missing", "a skipped step does not make the scale smaller"},
-      {"backoff-grows", "a skipped step makes the scale larger"},
+      {"counter-not-reset",
+       "your code keeps the count of good steps after a skipped step; it must reset the count to 0"},
+      {"grows-every-step",
+       "your code increases the scale after every good step; it must do so after growth_interval good steps in a row"},
+      {"grows-too-early",
+       "your code increases the scale a step too early; it must do so in good step number growth_interval in a row"},
+      {"grows-too-late",
+       "your code increases the scale a step too late; it must do so in good step number growth_interval in a row"},
+      {"counter-kept-after-growth",
+       "your code keeps the count of good steps when the scale grows; it must reset the count to 0"},
+      {"grows-to-infinity",
+       "your code lets the scale become infinite; it must keep the scale if the larger scale is not finite"},
+      {"falls-to-zero",
+       "your code lets the scale fall below 2^-126, where 1/scale may be infinite; it must keep the scale instead"},
+      {"backoff-missing", "your code keeps the scale after a skipped step; it must multiply it by backoff"},
+      {"backoff-grows", "your code increases the scale after a skipped step; it must multiply it by backoff"},
   };
   std::string cause, id = "unknown";
   for (const auto& [mistake, sentence] : mistakes) {
@@ -179,8 +192,8 @@ void expect_states(const Options& options, const std::vector<std::int32_t>& bad,
   std::size_t at = 0;
   while (got[at] == expected[at]) ++at;
   expect(false,
-         fmt::format("after step {} ({}), scale and good steps in a row are {} and {}, not {} and {}", at + 1,
-                     bad[at] ? "bad" : "good", got[at].scale, got[at].good_steps, expected[at].scale,
+         fmt::format("after step {} ({}), the scale is {} and the count of good steps is {}, expected {} and {}",
+                     at + 1, bad[at] ? "bad" : "good", got[at].scale, got[at].good_steps, expected[at].scale,
                      expected[at].good_steps),
          cause, id);
 }
@@ -278,11 +291,12 @@ void expect_weights(const std::vector<float>& master, const std::vector<float>& 
       const bool swapped =
           other < master.size() && got.codes[i] == float_to_half(got.master[other]) && got.codes[other] == right;
       expect(false,
-             what + fmt::format("the master weight is {}, its copy in fp16 is {}, not {}", got.master[i], number,
+             what + fmt::format("the master weight is {}, its fp16 copy is {}, expected {}", got.master[i], number,
                                 half_to_float(right)),
-             swapped        ? "two neighbours of the copy have changed places"
-             : one_step_old ? "the copy is made before the update"
-             : toward_zero  ? "the copy is rounded toward zero, not to the nearest"
+             swapped ? "your code exchanges two adjacent weights of the copy; the copy must have the order of the "
+                       "master weights"
+             : one_step_old ? "your code copies the weight from before the update; it must copy the updated weight"
+             : toward_zero  ? "your code rounds the copy toward zero; it must round it to nearest even"
                             : "",
              swapped        ? "pair-swapped"
              : one_step_old ? "copy-before-update"
@@ -326,8 +340,10 @@ TEST_CASE("a gradient that overflows when unscaled skips the step", "[7.3]") {
   infinite[40] = infinity;
   const bool once = step.optimiser_calls == 1 && scaled_step(infinite, 1).optimiser_calls == 0;
   expect(step.optimiser_calls == 0 && !step.taken,
-         "with the scale 2^-120 a gradient is 256 in fp16, and infinite when unscaled; the optimiser was given it",
-         once ? "what is looked at is the scaled gradient, not what the optimiser is given" : "",
+         "with the scale 2^-120, a gradient is 256 in fp16 and infinite when unscaled, but the optimiser was called",
+         once ? "your code checks the scaled gradients; it must check the unscaled ones, which can overflow even if "
+                "the scaled ones are finite"
+              : "",
          once ? "checked-before-unscaling" : "unknown");
 }
 
@@ -419,10 +435,12 @@ TEST_CASE("every weight is updated once, for every length", "[7.6]") {
         std::size_t(std::ranges::find_if(got.master, [](float w) { return w != 1.5f; }) - got.master.begin());
     const bool in_tail = n > 4 && wrong >= n / 4 * 4;
     expect(wrong == n,
-           wrong == n
-               ? ""
-               : fmt::format("{} weights of 2, gradient 1, rate 0.5: number {} became {}", n, wrong, got.master[wrong]),
-           in_tail ? "the weights behind the last four are left out, or updated more than once" : "",
+           wrong == n ? ""
+                      : fmt::format("{} weights of 2, gradient 1, rate 0.5: weight {} is {}, expected 1.5", n, wrong,
+                                    got.master[wrong]),
+           in_tail ? "your code omits the n mod 4 weights of the tail or updates them more than once; it must update "
+                     "each weight once"
+                   : "",
            in_tail ? "tail-not-updated" : "unknown");
   }
   // More weights than the grid has threads.
@@ -450,23 +468,26 @@ TEST_CASE("momentum is the decayed sum of the gradients", "[7.6]") {
       {[](D m, D g) {
          return Step{m, rate * g};
        },
-       "the weight moves by the gradient, not by the momentum", "no-momentum"},
+       "your code subtracts rate · gradient from the weight; it must subtract rate · momentum", "no-momentum"},
       {[](D m, D g) {
          return Step{decay * m + g, rate * m};
        },
-       "the weight moves by the momentum of the step before", "momentum-one-step-old"},
+       "your code updates the weight with the old momentum; it must compute the new momentum first",
+       "momentum-one-step-old"},
       {[](D m, D g) {
          return Step{m, rate * (decay * m + g)};
        },
-       "the new momentum is not kept for the next step", "momentum-not-kept"},
+       "your code does not store the new momentum; it must keep it for the next step", "momentum-not-kept"},
       {[](D m, D g) {
          return Step{decay * m + (1 - decay) * g, rate * (decay * m + (1 - decay) * g)};
        },
-       "the gradient is weighed by 1 - decay: here momentum is a sum, not a mean", "momentum-is-a-mean"},
+       "your code multiplies the gradient by 1 - decay; the momentum must be decay · momentum + gradient",
+       "momentum-is-a-mean"},
       {[](D m, D g) {
          return Step{decay * m + rate * g, decay * m + rate * g};
        },
-       "the momentum has the rate in it: here it is a sum of gradients, and the weight moves by rate times that",
+       "your code multiplies the gradient by the rate in the momentum; it must apply the rate only in the update of "
+       "the weight",
        "rate-in-momentum"}};
   const Weights got = updated(master, gradients, {float(rate), float(decay), steps, false, before});
   for (std::size_t i = 0; i < master.size(); ++i) {
@@ -485,8 +506,8 @@ TEST_CASE("momentum is the decayed sum of the gradients", "[7.6]") {
     const Rule* other = std::ranges::find_if(others, [&](const Rule& rule) { return is(after(rule).first); });
     const bool known = other != std::end(others);
     expect(is(weight) && std::abs(double(got.momentum[i]) - momentum) <= error * most,
-           fmt::format("weight {} of {}, momentum {}, gradient {} in each of {} steps: weight {} and momentum {}, not "
-                       "{} and {}",
+           fmt::format("weight {} of {}, momentum {}, gradient {} in each of {} steps: the weight is {} and the "
+                       "momentum {}, expected {} and {}",
                        i, master[i], before[i], gradients[i], steps, got.master[i], got.momentum[i], weight, momentum),
            known ? other->cause : "", known ? other->id : "unknown");
   }
@@ -500,10 +521,12 @@ TEST_CASE("nothing changes if the flag is set", "[7.6]") {
   std::vector<std::uint16_t> copies;
   for (const float weight : master) copies.push_back(float_to_half(weight));
   expect(got.master == master && got.momentum == before && got.codes == copies,
-         fmt::format("the flag was set, and the {} changed", got.master != master     ? "master weights"
-                                                             : got.momentum != before ? "momentum"
-                                                                                      : "copies in fp16"),
-         "the flag is not looked at: an infinite gradient reaches the weights, and stays there", "flag-ignored");
+         fmt::format("the flag is set, but the {} changed", got.master != master     ? "master weights"
+                                                            : got.momentum != before ? "momentum"
+                                                                                     : "fp16 copies"),
+         "your code ignores the flag, so an infinite gradient reaches the weights; it must change nothing if the flag "
+         "is not 0",
+         "flag-ignored");
 }
 
 TEST_CASE("one pass: every element is read and written once, 16 bytes at a time", "[7.6]") {
@@ -512,16 +535,23 @@ TEST_CASE("one pass: every element is read and written once, 16 bytes at a time"
   const std::vector<float> some = normal_values(n, 13);
   const worker::Reply reply = updated(some, some, {}).reply;
   for (const char* array : {"master.load", "momentum.load", "gradients.load", "master.store", "momentum.store"}) {
-    expect_count(reply, fmt::format("{}_bytes", array), double(n) * 4, "every number once",
-                 "an array is read or written more often than once", "traffic");
-    expect_count(reply, fmt::format("{}_sectors", array), double(n) * 4 / 32, "every sector of 32 bytes once",
-                 "neighbouring lanes do not take neighbouring weights", "uncoalesced");
-    expect_count(reply, fmt::format("{}_requests", array), double(n) * 4 / 512, "32 lanes with 16 bytes each a request",
-                 "a thread takes fewer than 16 bytes at a time", "narrow-access");
+    expect_count(reply, fmt::format("{}_bytes", array), double(n) * 4, "every element once",
+                 "your code reads or writes an array more than once; it must access each element once", "traffic");
+    expect_count(
+        reply, fmt::format("{}_sectors", array), double(n) * 4 / 32, "every sector of 32 bytes once",
+        "adjacent lanes of your code do not access adjacent weights; they must, so that a request covers whole sectors",
+        "uncoalesced");
+    expect_count(reply, fmt::format("{}_requests", array), double(n) * 4 / 512,
+                 "32 lanes with 16 bytes each per request",
+                 "a thread of your code accesses fewer than 16 bytes at a time; it must access four floats at once",
+                 "narrow-access");
   }
-  expect_count(reply, "weights.load_bytes", 0, "the copy in fp16 is never read", "the copy is read", "traffic");
-  expect_count(reply, "weights.store_sectors", double(n) * 2 / 32, "every sector of 32 bytes once",
-               "neighbouring lanes do not write neighbouring copies, or each copy by itself", "uncoalesced");
+  expect_count(reply, "weights.load_bytes", 0, "the fp16 copy is never read",
+               "your code reads the fp16 copy; it must only write it", "traffic");
+  expect_count(
+      reply, "weights.store_sectors", double(n) * 2 / 32, "every sector of 32 bytes once",
+      "your code stores fewer than four adjacent weights of the copy at a time; it must store them by one 8-byte store",
+      "uncoalesced");
 }
 
 TEST_CASE("training recovers from an overflow", "[whole]") {
@@ -538,12 +568,12 @@ TEST_CASE("training recovers from an overflow", "[whole]") {
   int skipped = 0;
   while (skipped < steps && taken[std::size_t(skipped)] == 0) ++skipped;
   // The largest gradient is 2, and fp16 ends at 65504: 2^14·2 is the first scaled gradient that fits.
-  expect(skipped == 16, fmt::format("the first {} steps were skipped, not 16", skipped));
-  expect(scales[16] == 0x1p14f, fmt::format("the scale of the first step taken was {}, not 2^14", scales[16]));
+  expect(skipped == 16, fmt::format("the first {} steps were skipped, expected 16", skipped));
+  expect(scales[16] == 0x1p14f, fmt::format("the scale of the first step taken is {}, expected 2^14", scales[16]));
   for (std::size_t i = 0; i < target.size(); ++i) {
     const double allowed = std::max(std::abs(target[i]) * 0x1p-10, 0x1p-24);
     expect(std::abs(master[i] - target[i]) <= allowed,
-           fmt::format("weight {} ends at {}, its target is {}", i, master[i], target[i]));
+           fmt::format("weight {} is {} at the end, its target is {}", i, master[i], target[i]));
   }
   expect(*std::max_element(scales.begin() + 16, scales.end()) > 0x1p14f, "the scale never grew again");
 }

@@ -42,13 +42,15 @@ void expect_unscaled(const std::vector<std::uint16_t>& scaled, float scale) {
     if (same(got[i], expected)) continue;
     const bool in_fp16 = same(got[i], half_to_float(float_to_half(expected)));
     expect(false,
-           fmt::format("of {} gradients, number {} is {} with the scale {}; unscaled it became {}, not {}",
+           fmt::format("of {} gradients, gradient {} is {} with the scale {}; unscaled, it is {}, expected {}",
                        scaled.size(), i, number, scale, got[i], expected),
-           std::isnan(got[i])             ? "not every gradient is unscaled"
-           : same(got[i], number)         ? "the gradient is not unscaled"
-           : same(got[i], number * scale) ? "the gradient is multiplied by the scale, not divided"
-           : in_fp16                      ? "the product is rounded to fp16: what the scale had saved is lost again"
-                                          : "",
+           std::isnan(got[i])     ? "your code does not write every gradient; it must unscale all n"
+           : same(got[i], number) ? "your code does not unscale the gradient; it must multiply it by inverse_scale"
+           : same(got[i], number * scale)
+               ? "your code multiplies the gradient by the scale; it must multiply it by inverse_scale"
+           : in_fp16 ? "your code rounds the product to fp16, where small gradients become 0 again; it must multiply "
+                       "and store in fp32"
+                     : "",
            std::isnan(got[i])             ? "never-written"
            : same(got[i], number)         ? "not-unscaled"
            : same(got[i], number * scale) ? "scale-multiplied"
@@ -56,8 +58,9 @@ void expect_unscaled(const std::vector<std::uint16_t>& scaled, float scale) {
                                           : "unknown");
   }
   expect(reply.output<std::int32_t>("found")[0] == 0,
-         fmt::format("{} finite gradients, and the flag is {}", scaled.size(), reply.output<std::int32_t>("found")[0]),
-         "finite gradients are reported", "false-alarm");
+         fmt::format("all {} gradients are finite, but the flag is {}", scaled.size(),
+                     reply.output<std::int32_t>("found")[0]),
+         "your code sets the flag for finite gradients; it must set it only for infinity and NaN", "false-alarm");
 }
 
 /// Sets one of n gradients to `bad`, for each of the indices; returns those that leave the flag at 0.
@@ -93,23 +96,35 @@ void expect_found(std::size_t n, std::span<const std::size_t> indices, std::uint
   const bool nan = (bad & 0x7fff) > 0x7c00;
   std::string cause, id = "unknown";
   if (nan) {  // infinities have been found at the same indices
-    cause = "NaN is taken for a finite number", id = "nan-counts-as-finite";
+    cause = "your code treats NaN as finite; it must detect infinity and NaN", id = "nan-counts-as-finite";
   } else if (are_missed([](const Position&) { return true; })) {
-    cause = "the flag is set for no gradient, wherever it lies", id = "never-reported";
+    cause = "your code never sets the flag; it must set it if any result is not finite", id = "never-reported";
   } else if (are_missed([](const Position& s) { return s.tail; })) {
-    cause = "the gradients after the last four are not looked at", id = "tail-not-checked";
+    cause = "your code does not check the n mod 4 gradients of the tail; it must check every result",
+    id = "tail-not-checked";
   } else if (are_missed([](const Position& s) { return !s.tail && s.also_tail; })) {
-    cause = "a thread that looks at what is left over forgets what it has found before", id = "found-forgotten";
+    cause =
+        "your code overwrites what a thread has found in its groups of four when it checks the tail; it must combine "
+        "both",
+    id = "found-forgotten";
   } else if (are_missed([](const Position& s) { return !s.first_block; })) {
-    cause = "a later block's gradients are not looked at, or its report is overwritten",
+    cause =
+        "your code does not check the gradients of later thread blocks, or overwrites their result; every block must "
+        "set the flag",
     id = "later-blocks-not-checked";
   } else if (are_missed([](const Position& s) { return !s.first_lane; })) {
-    cause = "what lane 0 has not seen itself is lost", id = "one-lane-checked";
+    cause =
+        "your code sets the flag only if lane 0 itself has found a result that is not finite; it must do so if any "
+        "lane of the warp has",
+    id = "one-lane-checked";
   } else if (are_missed([](const Position& s) { return !s.first_warp; })) {
-    cause = "only the first warp of a block reports", id = "one-warp-reports";
+    cause =
+        "your code lets only the first warp of a thread block set the flag; a lane of every warp must be able to set "
+        "it",
+    id = "one-warp-reports";
   }
   expect(missed.empty(),
-         fmt::format("one gradient of {} was {}; the flag stayed 0 when it was number {}", n, half_to_float(bad),
+         fmt::format("one gradient of {} is {}; the flag stays 0 if it is gradient {}", n, half_to_float(bad),
                      fmt::join(missed, ", ")),
          cause, id);
 }
@@ -146,8 +161,10 @@ TEST_CASE("a gradient that overflows when unscaled is found", "[7.5]") {
   };
   // If an infinity at this index is missed too, the cause is not that the check comes before unscaling.
   const bool found = is_found(60000, 0x1p-120f), alone = !found && is_found(INFINITY, 1);
-  expect(found, "a gradient of 60000 with the scale 2^-120 is infinite when unscaled, and the flag is 0",
-         alone ? "what is looked at is the scaled gradient, not what the optimiser is given" : "",
+  expect(found, "a gradient of 60000 with the scale 2^-120 is infinite when unscaled, but the flag is 0",
+         alone ? "your code checks the scaled gradients; it must check the unscaled ones, which can overflow even if "
+                 "the scaled ones are finite"
+               : "",
          alone ? "checked-before-unscaling" : "unknown");
 }
 
@@ -155,25 +172,33 @@ TEST_CASE("a flag that is set stays set", "[7.5]") {
   // The gradients of a network come in several arrays, with one flag for all.
   for (const std::size_t n : {1, 5000})
     expect(unscale(numbered_codes(n), 1024, 1).output<std::int32_t>("found")[0] == 1,
-           fmt::format("the flag was 1 before {} finite gradients, and is 0 after them", n),
-           "the flag is written in good cases too", "flag-overwritten");
+           fmt::format("the flag was 1 before {} finite gradients and is 0 after them; it must stay 1", n),
+           "your code writes the flag even if all results are finite; it must only set it, never reset it",
+           "flag-overwritten");
 }
 
 TEST_CASE("one pass: every sector is read and written once, and finite gradients need no atomic", "[7.5]") {
   require_counters();
   const std::size_t n = 48 * 256;
   const worker::Reply reply = unscale(numbered_codes(n), 1024);
-  expect_count(reply, "scaled.load_bytes", double(n) * 2, "every gradient once", "gradients are read more than once",
+  expect_count(reply, "scaled.load_bytes", double(n) * 2, "each gradient once",
+               "your code reads gradients more than once; it must read each of them once", "traffic");
+  expect_count(
+      reply, "scaled.load_sectors", double(n) * 2 / 32, "every sector of 32 bytes once",
+      "adjacent lanes of your code do not read adjacent gradients; they must, so that a request covers whole sectors",
+      "uncoalesced");
+  expect_count(reply, "unscaled.load_bytes", 0, "no result is read",
+               "your code reads its results from device memory; it must check each value before it stores it",
                "traffic");
-  expect_count(reply, "scaled.load_sectors", double(n) * 2 / 32, "every sector of 32 bytes once",
-               "neighbouring lanes do not take neighbouring gradients", "uncoalesced");
-  expect_count(reply, "unscaled.load_bytes", 0, "nothing is read back", "the result is read again to look at it",
-               "traffic");
-  expect_count(reply, "unscaled.store_sectors", double(n) * 4 / 32, "every sector of 32 bytes once",
-               "neighbouring lanes do not write neighbouring gradients", "uncoalesced");
-  expect_count(reply, "unscaled.store_requests", double(n) * 4 / 512, "32 lanes with 16 bytes each a request",
-               "a thread writes fewer than 16 bytes at a time", "narrow-access");
-  expect_count(reply, "found.atomic_requests", 0, "nothing to report", "the flag is written in good cases too",
+  expect_count(
+      reply, "unscaled.store_sectors", double(n) * 4 / 32, "every sector of 32 bytes once",
+      "adjacent lanes of your code do not write adjacent gradients; they must, so that a request covers whole sectors",
+      "uncoalesced");
+  expect_count(reply, "unscaled.store_requests", double(n) * 4 / 512, "32 lanes with 16 bytes each per request",
+               "a thread of your code writes fewer than 16 bytes at a time; it must write four floats at once",
+               "narrow-access");
+  expect_count(reply, "found.atomic_requests", 0, "all gradients are finite",
+               "your code writes the flag even if all results are finite; it must only set it, never reset it",
                "flag-overwritten");
 }
 
@@ -181,9 +206,11 @@ TEST_CASE("a warp issues one atomic, however many lanes find a non-finite result
   require_counters();
   const std::size_t n = 48 * 128;  // 128 gradients a warp
   const worker::Reply reply = unscale(std::vector<std::uint16_t>(n, 0x7c00), 1024);
-  expect(reply.output<std::int32_t>("found")[0] == 1, "all gradients are infinite, and the flag is not 1");
+  expect(reply.output<std::int32_t>("found")[0] == 1, "all gradients are infinite, but the flag is not 1");
   expect_count(reply, "found.atomic_sectors", 48, "one lane of each warp",
-               "every lane that found something reports it itself, or none", "atomic-per-lane");
+               "your code sets the flag from several lanes of a warp, or from none; the lanes must vote, so that one "
+               "lane sets it",
+               "atomic-per-lane");
 }
 
 TEST_CASE("a warp issues one atomic for all loop iterations and the tail", "[7.5]") {
@@ -193,9 +220,11 @@ TEST_CASE("a warp issues one atomic for all loop iterations and the tail", "[7.5
     const worker::Reply reply = unscale(std::vector<std::uint16_t>(n, 0x7c00), 1024);
     const double warps = std::min<double>(std::ceil(double(n / 4) / 256), 1024) * 8;
     const double reports = counter(reply, "found.atomic_sectors");
-    expect(reports > 0 && reports <= warps,
-           fmt::format("{} gradients, all infinite: {} atomics on the flag, from {} warps", n, reports, warps),
-           "a warp reports in every turn of the loop, or again for what is left over", "atomic-per-turn");
+    expect(
+        reports > 0 && reports <= warps,
+        fmt::format("{} gradients, all infinite: {} atomics on the flag, from {} warps", n, reports, warps),
+        "your code sets the flag in every iteration or again for the tail; a warp must do so at most once, after both",
+        "atomic-per-turn");
   }
 }
 
@@ -211,13 +240,13 @@ TEST_CASE("the kernel of 7.5 agrees with the step of 7.3", "[whole]") {
     for (const float gradient : gradients) scaled.push_back(float_to_half(1024 * gradient));
     const worker::Reply kernel = unscale(scaled, 1024);
     expect((step.output<double>("facts")[0] != 0) == (kernel.output<std::int32_t>("found")[0] == 0),
-           fmt::format("the step was {}, and the kernel's flag is {}",
+           fmt::format("the step was {}, but the kernel's flag is {}",
                        step.output<double>("facts")[0] != 0 ? "taken" : "skipped",
                        kernel.output<std::int32_t>("found")[0]));
     if (bad) continue;
     const auto given = step.output<float>("given"), unscaled = kernel.output<float>("unscaled");
     for (std::size_t i = 0; i < given.size(); ++i)
       expect(given[i] == unscaled[i],
-             fmt::format("gradient {}: the step gave {}, the kernel {}", i, given[i], unscaled[i]));
+             fmt::format("gradient {} of the step is {}, that of the kernel is {}", i, given[i], unscaled[i]));
   }
 }
