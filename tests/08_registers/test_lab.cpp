@@ -31,8 +31,8 @@ TEST_CASE("the next tile is in flight while a tile is read", "[8.8]") {
   const double waits = counter(reply, "async_partial_waits"),
                expected = double(tiles_of(Nq, 32) * (tiles_of(Nk, 16) - 1));
   expect(waits >= expected,
-         fmt::format("{} waits leave copies under way, expected {}: one for each tile but the last, in each block",
+         fmt::format("{} waits leave copies in flight, expected {}: one for each tile but the last, in each block",
                      waits, expected),
-         "the loop waits for all copies, and nothing is under way while a tile is read: those of tile j + 1 may be",
+         "your code waits for all copies before it reads a tile; those of tile j + 1 must be allowed to stay in flight",
          "waits-for-all");
 }

@@ -97,14 +97,18 @@ void expect_fragment_layout() {
     }
     const Position is = got(lane, e), wanted = matrix.right(lane, e);
     expect(false,
-           fmt::format("element {} of {} in lane {} is said to lie in row {}, column {}: it lies in row {}, column {}",
+           fmt::format("the position of element {} of {} in lane {} is row {}, column {}, expected row {}, column {}",
                        e, matrix.name, lane, is.row, is.column, wanted.row, wanted.column),
-           transposed  ? "row and column are exchanged"
-           : turned    ? "row and column are exchanged within each part: in A and D a quad has a row, in B a column"
-           : exchanged ? "the elements go through the parts in another order"
-           : apart ? "a lane's two elements of a part lie four apart: they are neighbours, lane % 4 * 2 and the next"
-           : side_by_side ? "a lane's four elements lie side by side: two of them do, lane % 4 * 2 and the next, the "
-                            "other two lie 8 further"
+           transposed ? "your code exchanges row and column; a quad must hold a row of each 8 × 8 matrix of A and D, "
+                        "and a column of B"
+           : turned ? "your code exchanges row and column within each 8 × 8 matrix; a quad must hold a row of A and D, "
+                      "and a column of B"
+           : exchanged ? "your code numbers the 8 × 8 matrices in another order; it must follow the table of elements "
+                         "in the lesson"
+           : apart ? "your code puts a lane's two elements of an 8 × 8 matrix four apart; they must be adjacent, lane "
+                     "% 4 * 2 and the next"
+           : side_by_side ? "your code puts a lane's four elements side by side; two must be at lane % 4 * 2 and the "
+                            "next, the other two 8 further on"
                           : "",
            transposed || turned ? "places-transposed"
            : exchanged          ? "places-order"
@@ -156,15 +160,16 @@ TEST_CASE("cp.async and ldmatrix have no bank conflicts", "[8.2]") {
         const worker::Reply reply = attention(problem, tiles.numbers(), element).reply;
         const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
                      ideal = counter(reply, fmt::format("shared.{}_ideal", way));
-        expect(wavefronts == ideal,
-               fmt::format("with d={}, {}, {} the {}s of shared memory take {} wavefronts, {} without bank conflicts",
-                           d, tiles.text(), name(element), way, wavefronts, ideal),
-               d < 64
-                   ? "the same chunk of eight rows lies in the same banks: two rows lie side by side in them, so the "
-                     "exclusive or must differ from pair to pair"
-                   : "the same chunk of eight rows lies in the same banks: the exclusive or must differ from row to "
-                     "row",
-               "swizzle-conflicts");
+        expect(
+            wavefronts == ideal,
+            fmt::format(
+                "with d={}, {}, {}, the {}s of shared memory take {} wavefronts, expected {}, without bank conflicts",
+                d, tiles.text(), name(element), way, wavefronts, ideal),
+            d < 64 ? "your code stores the same chunk of different pairs of rows in the same banks; two rows share 128 "
+                     "bytes, so the exclusive or must use the index of the pair"
+                   : "your code stores the same chunk of eight rows in the same banks; the exclusive or must use the "
+                     "row's index modulo 8",
+            "swizzle-conflicts");
       }
     }
   }
@@ -182,16 +187,18 @@ void expect_loaded_once() {
                    Q = d <= 64 ? 0 : 64.0 / double(tiles.Bc) * 2 * (double(d) / 16), expected = warps * (KV + Q);
       const double got = growth("shared.matrix_loads", d, tiles);
       expect(got == expected,
-             fmt::format("with d={}, {} another 64 keys cost {} ldmatrix, expected {}: each warp loads each 16x16 part "
+             fmt::format("with d={}, {}, 64 more keys take {} ldmatrix, expected {}: each warp loads each 16 × 16 part "
                          "of K and V once{}",
-                         d, tiles.text(), got, expected, Q > 0 ? ", and Q once a tile" : ""),
-             "a part of Q, K or V is loaded more often than once, or with fewer than four matrices at a time",
+                         d, tiles.text(), got, expected, Q > 0 ? ", and Q once per tile" : ""),
+             "your code loads a part of Q, K or V more than once, or fewer than four matrices at a time; it must load "
+             "each part once by ldmatrix_x4",
              "matrix-loads");
       const double products = growth("tensor_instructions", d, tiles),
                    needed = warps * 2 * 2 * (64.0 / 8) * (double(d) / 16);
       expect(products == needed,
-             fmt::format("with d={}, {} another 64 keys cost {} mma, expected {}", d, tiles.text(), products, needed),
-             "some products are computed more or less often than once", "products");
+             fmt::format("with d={}, {}, 64 more keys take {} mma, expected {}", d, tiles.text(), products, needed),
+             "your code computes some part of the matmuls more than once or not at all; it must compute each part once",
+             "products");
     }
   }
 }
@@ -240,12 +247,13 @@ TEST_CASE("a maximum costs two shuffles", "[8.4]") {
   for (const std::int64_t d : head_dims()) {
     const Tiles tiles = nearest_tiles(d, {128, 64});
     const double shuffles = growth("shuffles", d, tiles), expected = double(64 / tiles.Bc * tiles.warps * 4 * 2);
-    expect(
-        shuffles == expected,
-        fmt::format("with d={} another 64 keys cost {} shuffles; {} are enough: two for each of the 4 rows of a lane, "
-                    "in each of {} warps, {}",
-                    d, shuffles, expected, tiles.warps, tiles.text()),
-        "a row's maximum needs two shuffles within its quad, and its sum none before the end", "shuffles");
+    expect(shuffles == expected,
+           fmt::format("with d={}, 64 more keys take {} shuffles, expected {}: two for each of the 4 rows of a lane, "
+                       "in each of {} warps, {}",
+                       d, shuffles, expected, tiles.warps, tiles.text()),
+           "your code has more or fewer shuffles than needed; a row's maximum must take two within its quad, and l "
+           "none before the end",
+           "shuffles");
   }
 }
 
@@ -261,10 +269,13 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[8.4]") {
       if (result.reply.counters.empty()) continue;  // nothing counts on the GPU
       const double tiles = counter(result.reply, "note.rescaled tile");
       expect(tiles == rescaled,
-             fmt::format("with d={} and scores that rise by {} at the second tile O is rescaled in {} of 2 tiles, "
-                         "expected {} (in the first, m leaves -inf)",
+             fmt::format("with d={} and scores that rise by {} at the second tile, O is rescaled in {} of 2 tiles, "
+                         "expected {} (in the first, m rises from -inf)",
                          d, rise, tiles, rescaled),
-             tiles > rescaled ? m_follows_too_early : "m stays behind by more than `slack`", "slack-ignored");
+             tiles > rescaled
+                 ? m_follows_too_early
+                 : "your code keeps m although a score exceeds it by more than `slack`; it must raise m then",
+             "slack-ignored");
     }
   }
 }
@@ -344,14 +355,16 @@ TEST_CASE("one barrier per tile", "[8.7]") {
       expect_count(
           reply, "block_barriers", double(heads * q_tiles * kv_tiles),
           fmt::format("{} heads · {} query tiles · {} K/V tiles, d={}, {}", heads, q_tiles, kv_tiles, d, tiles.text()),
-          "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+          "your code has a __syncthreads() that protects nothing, or one too few; it must have one per tile",
+          "barriers");
       const std::int64_t warps = heads * q_tiles * tiles.warps;
       const double waits = counter(reply, "async_partial_waits");
-      expect(
-          waits >= double(warps),
-          fmt::format("{} waits of {} warps leave K_0 and V_0 under way: each warp has to wait for Q alone, d={}, {}",
-                      waits, warps, d, tiles.text()),
-          "the wait for Q waits for K_0 and V_0 too: one group may still be under way", "waits-for-all");
+      expect(waits >= double(warps),
+             fmt::format(
+                 "{} waits of {} warps leave copies of K_0 and V_0 in flight; each warp must wait for Q only, d={}, {}",
+                 waits, warps, d, tiles.text()),
+             "your code waits for K_0 and V_0 before it reads Q; one group must be allowed to stay in flight",
+             "waits-for-all");
     }
   }
 }
@@ -399,11 +412,13 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
       const auto expect_shared = [&](const std::string& name, double expected, const std::string& why) {
         expect_count(reply, "shared." + name, expected,
                      fmt::format("{}, d={}, {}, {}", why, d, tiles.text(), workbook::name(element)),
-                     "something else than tiles of Q, K, V and O goes through shared memory", "shared-traffic");
+                     "your code stores or loads something other than tiles of Q, K, V and O in shared memory; S and P "
+                     "must stay in registers",
+                     "shared-traffic");
       };
-      expect_shared("store_instructions", 0, "no lane stores to shared memory by itself");
-      expect_shared("matrix_stores", O_parts, "O is stored once, 16 x 16 an instruction");
-      expect_shared("load_instructions", rows_of_16, "O is read once, 16 bytes a lane");
+      expect_shared("store_instructions", 0, "no ordinary stores");
+      expect_shared("matrix_stores", O_parts, "O is stored once, 16 × 16 elements per instruction");
+      expect_shared("load_instructions", rows_of_16, "O is read once, 16 bytes per lane");
     }
   }
 }
