@@ -44,10 +44,13 @@ void expect_instructions() {
     for (const Sizes& sizes : all_sizes(d)) {
       const Instructions expected = instructions_of(d, sizes);
       const Growth growth(d, sizes);
-      growth.expect("multiply_calls", expected.mma, "mma of five matmuls",
-                    "one of the five matmuls of a Q tile and a K/V tile is computed twice, or not at all", "products");
+      growth.expect(
+          "multiply_calls", expected.mma, "mma of five matmuls",
+          "your code computes a part of the five matmuls more than once or not at all; it must compute each part once",
+          "products");
       growth.expect("shared.matrix_loads", expected.ldmatrix, "ldmatrix of their operands",
-                    "an operand is loaded more often than once for 32 rows of the result, or it is not loaded",
+                    "your code loads an operand more than once for 32 rows of the result, or not at all; it must load "
+                    "each operand once",
                     "matrix-loads");
     }
   }
@@ -72,11 +75,11 @@ TEST_CASE("fully masked queries contribute to no gradient", "[9.1]") {
   const BackwardResult got = backward(in.given, small_sizes(32).numbers());
   for (std::int64_t c = 0; c < 32; ++c)
     expect(got.dQ(0, 0, 7, c) == 0 && std::isfinite(got.dV(0, 0, 0, c)),
-           fmt::format(
-               "the LSE of query 7 is -inf, and dQ of it is {}, dV of key 0 is {} (column {}): the query must have "
-               "no part in any gradient",
-               got.dQ(0, 0, 7, c), got.dV(0, 0, 0, c), c),
-           "P = exp2(S - (-inf)) is infinite: what is stored as its LSE has to make it 0", "masked-lse-kept");
+           fmt::format("the LSE of query 7 is -inf, but its dQ is {}, and dV of key 0 is {} (column {}); the query "
+                       "must not contribute to any gradient",
+                       got.dQ(0, 0, 7, c), got.dV(0, 0, 0, c), c),
+           "your code computes an infinite P from an LSE of -inf; x must be +inf there, so that P is 0",
+           "masked-lse-kept");
   expect_rows_without_keys();
 }
 
@@ -159,7 +162,9 @@ TEST_CASE("dS is stored once, without a bank conflict", "[9.6]") {
     for (const Sizes& sizes : all_sizes(d)) {
       const Growth growth(d, sizes);
       growth.expect("shared.matrix_stores", instructions_of(d, sizes).stmatrix, "stmatrix",
-                    "dS, and in a team of two P, are stored once, 16 x 16 elements an instruction", "matrix-stores");
+                    "your code stores dS, or P of a team of two, more than once or not by stmatrix_x4; it must store "
+                    "each 16 × 16 part once",
+                    "matrix-stores");
       growth.expect_no_bank_conflict("store");
     }
   }
@@ -182,10 +187,13 @@ TEST_CASE("every atomic addition fills a line of 128 bytes", "[9.7]") {
       expect_count(reply, "dQ_sum.atomic_requests", elements / 32,
                    fmt::format("{} K/V tiles add to every element of dQ, 32 at a time, d={}, {}", Nk / sizes.Bc, d,
                                sizes.text()),
-                   "a part of dQ is added more or less often than once for each K/V tile", "traffic");
-      expect_count(reply, "dQ_sum.atomic_sectors", elements / 8,
-                   fmt::format("32 lanes add to 128 bytes side by side, 4 sectors, d={}, {}", d, sizes.text()),
-                   "the 32 lanes of a warp add to addresses that are not adjacent", "uncoalesced");
+                   "your code adds a part of dQ more than once per K/V tile, or not at all; it must add each part once",
+                   "traffic");
+      expect_count(
+          reply, "dQ_sum.atomic_sectors", elements / 8,
+          fmt::format("32 lanes add to 128 consecutive bytes, 4 sectors, d={}, {}", d, sizes.text()),
+          "the 32 lanes of a warp add to addresses that are not adjacent; element e of all 32 lanes must be contiguous",
+          "uncoalesced");
     }
   }
 }
@@ -209,7 +217,8 @@ TEST_CASE("a warp waits for its semaphore", "[9.8]") {
   const std::vector<std::int32_t> got = reply.output<std::int32_t>("got");
   const auto early = std::find(got.begin(), got.end(), 0);
   expect(early == got.end(),
-         fmt::format("thread {} continues before its warp's turn: the additions of the turn before are not visible yet",
+         fmt::format("thread {} continues before the counter equals its warp's turn, when the preceding additions are "
+                     "not yet visible",
                      early - got.begin()),
          "wait_for returns before the counter equals semaphore.turn", "turn-not-waited");
 }
@@ -282,11 +291,15 @@ TEST_CASE("one barrier per Q tile", "[9.9]") {
       expect_count(
           reply, "block_barriers", kv_tiles * (q_tiles + 1),
           fmt::format("{} K/V tiles · ({} Q tiles + the last dS), d={}, {}", kv_tiles, q_tiles, d, sizes.text()),
-          "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+          "your code has a __syncthreads() that protects nothing, or one too few; it must have one per Q tile and one "
+          "before the last dQ",
+          "barriers");
       const double teams = team_of(sizes) == 1 ? 0 : double(sizes.Bc / 32);
-      expect_count(reply, "named_barriers", kv_tiles * q_tiles * teams,
-                   fmt::format("each team of two synchronises once per Q tile, d={}, {}", d, sizes.text()),
-                   "the warps of a team exchange P and dS more or less often than once per Q tile", "barriers");
+      expect_count(
+          reply, "named_barriers", kv_tiles * q_tiles * teams,
+          fmt::format("each team of two synchronises once per Q tile, d={}, {}", d, sizes.text()),
+          "the warps of a team exchange P and dS more than once per Q tile or not at all; they must do so once",
+          "barriers");
     }
   }
 }
@@ -324,9 +337,9 @@ TEST_CASE("tiles are copied by cp.async, 16 bytes per thread", "[9.9]") {
                                         {"V", double(s.Nk * d * 2)},
                                         {"row_stats", kv_tiles * double(s.Nq * 8)}}) {
       expect_count(reply, std::string(tensor) + ".async_bytes", bytes, fmt::format("{}, d={}", tensor, d),
-                   "a tensor is copied more or less often than it must be", "traffic");
+                   "your code copies a tensor more or less often than needed; it must copy each tile once", "traffic");
       expect_count(reply, std::string(tensor) + ".async_sectors", bytes / 32, fmt::format("{}, d={}", tensor, d),
-                   "adjacent lanes do not copy adjacent bytes", "uncoalesced");
+                   "adjacent lanes of your code do not copy adjacent bytes; they must", "uncoalesced");
     }
   }
 }
@@ -351,10 +364,12 @@ TEST_CASE("a team of one stores no P to shared memory", "[whole]") {
   for (const std::int64_t d : head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       const Growth growth(d, sizes);
-      growth.expect("shared.matrix_stores", instructions_of(d, sizes).stmatrix, "stmatrix",
-                    "P or dS is stored more often than others need it", "shared-traffic");
+      growth.expect(
+          "shared.matrix_stores", instructions_of(d, sizes).stmatrix, "stmatrix",
+          "your code stores P or dS more often than other warps need it; a team of one must store only dS, once",
+          "shared-traffic");
       growth.expect("shared.store_instructions", 0, "ordinary stores to shared memory",
-                    "P or dS goes through shared memory element by element", "shared-traffic");
+                    "your code stores P or dS element by element; it must use stmatrix_x4", "shared-traffic");
     }
   }
 }
