@@ -64,11 +64,11 @@ worker::Reply hand_over(int rounds, int lane_seed) {
   const auto value = [](std::size_t row, std::size_t lane) { return float(32 * row + lane); };
   expect_equal(
       reply.output<float>("to"), [&](std::size_t i) { return value(i / 32, 31 - i % 32); },
-      {{"not-reversed", "each lane reads back its own element. Read the row in reverse: lane i takes element 31 - i",
+      {{"not-reversed", "each lane of your code reads its own element; lane i must read element 31 - i",
         [&](std::size_t i) { return value(i / 32, i % 32); }},
-       {"first-row-again", "every round hands over the first row",
+       {"first-row-again", "your code hands over row 0 in every round; round i must hand over row i",
         [&](std::size_t i) { return value(0, 31 - i % 32); }}},
-      [](std::size_t i) { return fmt::format("number {} of row {}", i % 32, i / 32); });
+      [](std::size_t i) { return fmt::format("element {} of row {}", i % 32, i / 32); });
   return reply;
 }
 
@@ -144,27 +144,32 @@ void expect_memory(const OneTile& one) {
   };
   expect_equal(
       memory, lies(true, &OneTile::at),
-      {{"box-not-swizzled", "the rows lie as they are: the map names no swizzle", lies(false, &OneTile::at)},
-       {"runs-into-next-head", "behind a head's last row comes the next head: N is a dimension of its own",
+      {{"box-not-swizzled", "your tensor map has no swizzle; it must name that of the box's rows",
+        lies(false, &OneTile::at)},
+       {"runs-into-next-head",
+        "your code loads rows of the next head after a head's last row; N must be a separate dimension, so that these "
+        "rows are zeros",
         lies(true, &OneTile::running_on)},
        {"outside-the-map",
-        "all of the tile lies outside the map, where there are zeros: look at the order of the map's extents, "
-        "its strides and the copy's coordinates",
+        "the whole box is outside the tensor map, so TMA writes zeros; the sizes, the strides and the coordinates must "
+        "have the order column, row, section, head",
         [](std::size_t) { return 0.0f; }},
-       {"map-strides", "the strides of rows and of sections are exchanged: the next row is d elements further",
+       {"map-strides",
+        "your code exchanges the strides of rows and sections; consecutive rows must be d elements apart",
         by_strides(64, one.d, one.N * one.d)},
        {"map-strides",
-        "the map takes a section's rows for neighbours in the tensor: there the next row is d elements further",
+        "your code sets the stride of rows to the columns of a section; consecutive rows must be d elements apart",
         by_strides(64, one.N * 64, one.N * one.d)},
-       {"map-strides", "the map takes a row for as long as a section: the next row is d elements further",
+       {"map-strides",
+        "your code sets the stride of rows to the columns of a section; consecutive rows must be d elements apart",
         by_strides(std::min<std::int64_t>(one.d, 64), std::min<std::int64_t>(one.d, 64), one.N * one.d)},
-       {"map-strides", "strides are given in elements: TMA takes bytes",
+       {"map-strides", "your code gives the strides in elements; they must be in bytes",
         by_strides(one.d / 2, std::min<std::int64_t>(one.d, 64) / 2, one.N * one.d / 2)},
        // Where a row is one section, heads of tiles that come before have told elements from bytes.
        {one.d > 64 ? "head-stride" : "map-strides",
-        one.d > 64 ? "the stride of heads takes a row for as long as a section: the next head is N rows of d elements "
-                     "further"
-                   : "the stride of heads is given in elements: TMA takes bytes",
+        one.d > 64 ? "your code computes the stride of heads from the columns of a section; consecutive heads must be "
+                     "N rows of d elements apart"
+                   : "your code gives the stride of heads in elements; it must be in bytes",
         by_strides(one.d, std::min<std::int64_t>(one.d, 64), one.N * one.d / 2)}},
       [&](std::size_t i) { return fmt::format("{}: element {} of shared memory", one.text(), i); });
 }
@@ -174,14 +179,17 @@ void expect_tile(const OneTile& one) {
   const auto value = [&](std::int64_t row, std::int64_t column) { return one.at(row, column); };
   expect_equal(
       tile, [&](std::size_t i) { return value(at(i).row, at(i).column); },
-      {{"chunks-in-place", "each chunk is looked for where it would lie without a swizzle",
+      {{"chunks-in-place",
+        "your code returns the address of a chunk without the swizzle; the slot must combine the chunk's index with "
+        "the row by XOR",
         [&](std::size_t i) {
           const auto [row, column] = at(i);
           const std::int64_t other = one.d == 32 ? row / 2 % 4 : row % 8;
           return value(row, column ^ 8 * other);
         }},
        {"rows-not-in-pairs",
-        "rows of 64 bytes are swizzled in pairs: it is r / 2 % 4, not r % 4, that counts for row r",
+        "your code swizzles rows of 64 bytes by r % 4; it must swizzle them by r / 2 % 4, since two rows share 128 "
+        "bytes",
         [&](std::size_t i) {
           const auto [row, column] = at(i);
           return value(row, one.d == 32 ? column ^ 8 * ((row / 2 ^ row) % 4) : column);
@@ -230,17 +238,19 @@ TEST_CASE("no row overtakes another, whatever the order of the threads", "[10.1]
 TEST_CASE("a row costs each lane one wait and one arrival", "[10.1]") {
   require_counters();
   const worker::Reply reply = hand_over(6, 0);
-  const char* const cause = "each lane waits once and arrives once in each round";
+  const char* const cause =
+      "your code waits or arrives more or less often than once per lane and round; each lane must wait once and arrive "
+      "once";
   const double waits = counter(reply, "mbarrier_waits");
-  expect(
-      waits == 6 * 64 || waits == 6 * 64 - 32,
-      fmt::format("mbarrier_waits is {}, expected 384: 6 rows · 64 threads, or 32 fewer where warp 0 does not ask in "
-                  "the first round",
-                  waits),
-      cause, "mbarriers");
+  expect(waits == 6 * 64 || waits == 6 * 64 - 32,
+         fmt::format(
+             "mbarrier_waits is {}, expected 384: 6 rows · 64 threads, or 32 fewer if warp 0 does not wait in round 0",
+             waits),
+         cause, "mbarriers");
   expect_count(reply, "mbarrier_arrivals", 6 * 64, "6 rows · 64 threads", cause, "mbarriers");
-  expect_count(reply, "block_barriers", 1, "one __syncthreads(), when the barriers have been made",
-               "the rounds need no barrier of the whole block", "barriers");
+  expect_count(reply, "block_barriers", 1, "one __syncthreads(), after the mbarriers are initialised",
+               "your code synchronises the whole thread block in the rounds; only the two mbarriers must order them",
+               "barriers");
 }
 
 // ---- 10.2 a tile by TMA ----
@@ -257,11 +267,12 @@ TEST_CASE("one TMA load copies a tile, and the mbarrier expects its bytes", "[10
   require_counters();
   for (const OneTile& one : one_tiles) {
     const worker::Reply reply = one.run();
-    expect_count(reply, "bulk_loads", 1, one.text(), "one copy brings all sections: a box may have four dimensions",
-                 "copies");
-    expect_count(reply, "tensor.bulk_load_bytes", double(32 * one.d * 2), one.text(), "the box is as large as the tile",
-                 "boxes-moved");
-    expect_count(reply, "mbarrier_arrivals", 1, one.text(), "the thread that starts the copy arrives once",
+    expect_count(reply, "bulk_loads", 1, one.text(),
+                 "your code loads the tile by more than one TMA load; one load must cover all sections", "copies");
+    expect_count(reply, "tensor.bulk_load_bytes", double(32 * one.d * 2), one.text(),
+                 "the size of your box differs from the tile's; the box must be the whole tile", "boxes-moved");
+    expect_count(reply, "mbarrier_arrivals", 1, one.text(),
+                 "your code arrives more or less often than once; the thread that issues the load must arrive once",
                  "mbarriers");
   }
 }
@@ -281,9 +292,11 @@ TEST_CASE("ldmatrix and stmatrix have no bank conflicts", "[10.3]") {
       const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
                    ideal = counter(reply, fmt::format("shared.{}_ideal", way));
       expect(wavefronts == ideal,
-             fmt::format("with d={} the {}s of shared memory take {} wavefronts, {} without bank conflicts", d, way,
-                         wavefronts, ideal),
-             "the same chunk of eight consecutive rows lies in the same banks", "swizzle-conflicts");
+             fmt::format("with d={}, the {}s of shared memory take {} wavefronts, expected {}, without bank conflicts",
+                         d, way, wavefronts, ideal),
+             "your code places the same chunk of eight consecutive rows in the same banks; the slots must differ by "
+             "the swizzle",
+             "swizzle-conflicts");
     }
   }
 }
@@ -318,11 +331,14 @@ TEST_CASE("filling a stage takes one wait and one arrival, releasing it one arri
   require_counters();
   const int tiles = 10, consumers = 2;
   const worker::Reply reply = sum_columns(16 * tiles, 0);
-  expect_count(reply, "bulk_loads", tiles, "one copy a tile", "a tile is brought once", "copies");
-  expect_count(reply, "mbarrier_arrivals", tiles * (1 + consumers), "a tile: the producer, and each consumer warp once",
-               "one lane of a warp arrives for all", "mbarriers");
-  expect_count(reply, "mbarrier_waits", tiles * (1 + 32 * consumers), "a tile: the producer, and all consumers' lanes",
-               "each waits once a tile", "mbarriers");
+  expect_count(reply, "bulk_loads", tiles, "one TMA load per tile",
+               "your code loads a tile more than once or not at all; it must load each tile once", "copies");
+  expect_count(reply, "mbarrier_arrivals", tiles * (1 + consumers),
+               "per tile: the producer once, and each consumer warp once",
+               "several lanes of a warp arrive, or none; exactly one lane per warp must arrive", "mbarriers");
+  expect_count(
+      reply, "mbarrier_waits", tiles * (1 + 32 * consumers), "per tile: the producer, and all lanes of the consumers",
+      "your code waits more or less often than once per tile; each thread must wait once per tile", "mbarriers");
 }
 
 // ---- 10.5 the block's barriers ----
@@ -339,9 +355,11 @@ TEST_CASE("every phase ends, and none ends too early", "[10.5]") {
 TEST_CASE("one __syncthreads, after the mbarriers are initialised", "[10.5]") {
   require_counters();
   const Problem problem = input("normal", {1, 2, 2, 70, 100, 64}, 52).problem;
-  expect_count(attention(problem, small.numbers()).reply, "block_barriers", double(work_of(problem, small).blocks),
-               "one __syncthreads() a block", "after the barriers are made, nobody waits for the whole block",
-               "barriers");
+  expect_count(
+      attention(problem, small.numbers()).reply, "block_barriers", double(work_of(problem, small).blocks),
+      "one __syncthreads() per thread block",
+      "your code synchronises the whole thread block again; only after the initialisation must all threads synchronise",
+      "barriers");
 }
 
 // ---- 10.6 the producer ----
@@ -355,14 +373,16 @@ TEST_CASE("each tile is loaded once, up to the last visible one", "[10.6]") {
       const auto [blocks, tiles] = work_of(problem, small);
       const double Q_bytes = 32 * 64 * 2, KV_bytes = small.Bc * 64 * 2;
       const auto expect_bytes = [&](const char* tensor, double bytes, const char* why) {
-        expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), bytes,
-                     fmt::format("{}, {}", why, text(problem, small)),
-                     "a tile is brought more or less often than once, or another tensor's in its place", "boxes-moved");
+        expect_count(
+            reply, fmt::format("{}.bulk_load_bytes", tensor), bytes, fmt::format("{}, {}", why, text(problem, small)),
+            "your code loads a tile more than once, not at all, or from another tensor; it must load each tile once",
+            "boxes-moved");
       };
-      expect_bytes("Q", double(blocks) * Q_bytes, "a tile of Q for each warp");
+      expect_bytes("Q", double(blocks) * Q_bytes, "one tile of Q per warp");
       expect_bytes("K", double(tiles) * KV_bytes, "the tiles of K that each block sees");
       expect_bytes("V", double(tiles) * KV_bytes, "the tiles of V that each block sees");
-      expect_count(reply, "bulk_loads", double(blocks + 2 * tiles), text(problem, small), "one copy a tile", "copies");
+      expect_count(reply, "bulk_loads", double(blocks + 2 * tiles), text(problem, small), "one TMA load per tile",
+                   "copies");
     }
   }
 }
@@ -404,13 +424,14 @@ TEST_CASE("two waits per K/V tile, and one arrival per warp for each", "[10.7]")
       const worker::Reply reply = attention(problem, tiles.numbers()).reply;
       const auto [blocks, seen] = work_of(problem, tiles);
       const std::int64_t warps = tiles.warps;
-      expect_count(
-          reply, "mbarrier_waits", double(2 * seen + blocks * warps * 32 + 2 * seen * warps * 32),
-          "the producer once a tile; each consumer's lane for Q, and for K and V of each tile, " + text(problem, tiles),
-          "each waits once for each tile", "mbarriers");
+      expect_count(reply, "mbarrier_waits", double(2 * seen + blocks * warps * 32 + 2 * seen * warps * 32),
+                   "the producer once per tile; each lane of a consumer for Q, and for K and V of each tile, " +
+                       text(problem, tiles),
+                   "your code waits more or less often than once per tile; each thread must wait once for each tile",
+                   "mbarriers");
       expect_count(reply, "mbarrier_arrivals", double(blocks * warps + 2 * seen + 2 * seen * warps),
-                   "a copy once by the producer; each stage once by each warp, " + text(problem, tiles),
-                   "one lane of a warp arrives for all", "mbarriers");
+                   "the producer once per load; each warp once per stage, " + text(problem, tiles),
+                   "several lanes of a warp arrive, or none; exactly one lane per warp must arrive", "mbarriers");
       expect_left_at_once(reply, text(problem, tiles));
       // Each warp has rows, and no key is masked.
       const Problem full = input("normal", {1, 1, 1, tiles.Br, 2 * tiles.Bc, d}, 77).problem;
@@ -426,8 +447,8 @@ TEST_CASE("Q, K and V are loaded once for 32 rows", "[10.7]") {
     const Problem problem = input("normal", {1, 1, 1, 32, 96, d}, 76).problem;
     const double KV = 2 * (96.0 / 16) * (double(d) / 16), Q = 2 * (double(d) / 16) * (d <= 64 ? 1 : 3);
     expect_count(attention(problem, small.numbers()).reply, "shared.matrix_loads", KV + Q,
-                 fmt::format("K and V once, Q once{}, 16 x 16 each, d={}", d <= 64 ? "" : " a tile", d),
-                 "a part of Q, K or V is loaded more often than once", "matrix-loads");
+                 fmt::format("K and V once, Q once{}, 16 × 16 each, d={}", d <= 64 ? "" : " per tile", d),
+                 "your code loads a part of Q, K or V more than once; it must load each part once", "matrix-loads");
   }
 }
 
@@ -456,14 +477,18 @@ TEST_CASE("O is stored by one TMA store per warp", "[10.8]") {
     const Problem problem = input("normal", {1, 2, 2, 70, 40, d}, 83).problem;
     const worker::Reply reply = attention(problem, small.numbers()).reply;
     const Work work = work_of(problem, small);
-    expect_count(reply, "bulk_stores", double(work.blocks), text(problem, small),
-                 "one lane of each warp starts one copy", "copies");
-    expect_count(reply, "O.bulk_store_bytes", double(2 * 70 * d * 2), "what exists of O, " + text(problem, small),
-                 "O is written once", "boxes-moved");
+    expect_count(
+        reply, "bulk_stores", double(work.blocks), text(problem, small),
+        "your code issues more or fewer TMA stores than one per warp; one lane of each warp must issue one store",
+        "copies");
+    expect_count(reply, "O.bulk_store_bytes", double(2 * 70 * d * 2), "the existing rows of O, " + text(problem, small),
+                 "your code writes O more than once or not completely; it must write each element once", "boxes-moved");
     expect_count(reply, "shared.matrix_stores", double(work.blocks * 2 * d / 16), text(problem, small),
-                 "O is stored to shared memory once, 16 x 16 an instruction", "shared-traffic");
-    expect_count(reply, "O.store_bytes", 0, "no lane stores to O by itself, " + text(problem, small), "TMA writes O",
-                 "boxes-moved");
+                 "your code stores O to shared memory more than once, or not by stmatrix_x4; it must store each 16 × "
+                 "16 part once",
+                 "shared-traffic");
+    expect_count(reply, "O.store_bytes", 0, "no ordinary stores to O, " + text(problem, small),
+                 "your code stores O by ordinary stores; it must use one TMA store", "boxes-moved");
   }
 }
 
@@ -507,14 +532,16 @@ TEST_CASE("no thread copies data itself", "[whole]") {
     const auto [blocks, seen] = work_of(problem, tiles);
     const auto expect_of = [&](const char* name, double expected, const char* why) {
       expect_count(reply, name, expected, fmt::format("{}, {}", why, text(problem, tiles)),
-                   "tiles go by TMA, and nothing else goes through shared memory", "shared-traffic");
+                   "your code copies tiles by threads or keeps other data in shared memory; TMA must copy the tiles, "
+                   "and S and P must stay in registers",
+                   "shared-traffic");
     };
-    expect_of("global.load_bytes", 0, "nothing is read from device memory but by TMA");
+    expect_of("global.load_bytes", 0, "threads read nothing from device memory");
     expect_of("global.async_bytes", 0, "no cp.async");
-    expect_of("global.store_bytes", 240 * 4, "the LSE alone is stored by lanes");
-    expect_of("shared.load_instructions", 0, "shared memory is read by ldmatrix alone");
-    expect_of("shared.store_instructions", 0, "shared memory is written by stmatrix alone");
-    expect_of("bulk_loads", double(blocks * tiles.warps + 2 * seen), "one copy a tile");
+    expect_of("global.store_bytes", 240 * 4, "threads store only the LSE");
+    expect_of("shared.load_instructions", 0, "threads read shared memory only by ldmatrix");
+    expect_of("shared.store_instructions", 0, "threads write shared memory only by stmatrix");
+    expect_of("bulk_loads", double(blocks * tiles.warps + 2 * seen), "one TMA load per tile");
   }
 }
 
