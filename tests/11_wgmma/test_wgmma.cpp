@@ -62,11 +62,12 @@ void expect_accumulator_layout() {
     if (++e == 32) ++thread, e = 0;
   const Coordinates is = got(thread, e), wanted = coordinates_in_D(thread, e);
   expect(false,
-         fmt::format("element {} of D in thread {} is said to lie in row {}, column {}: it lies in row {}, column {}",
-                     e, thread, is.row, is.column, wanted.row, wanted.column),
-         one_warp     ? "each warp has 16 rows of its own: the four of them have 64"
-         : order      ? "a lane's four elements go by rows: two neighbours, then two in the row 8 below"
-         : transposed ? "row and column are exchanged"
+         fmt::format("the position of element {} of D in thread {} is row {}, column {}, expected row {}, column {}", e,
+                     thread, is.row, is.column, wanted.row, wanted.column),
+         one_warp ? "your code assigns rows 0 to 15 to every warp; the rows of warp w must begin at 16w"
+         : order  ? "your code puts a lane's elements 0 and 1 in different rows; they must be adjacent columns of a "
+                    "row, and elements 2 and 3 the same columns 8 rows below"
+         : transposed ? "your code exchanges row and column; a quad must hold a row of D"
                       : "",
          one_warp     ? "places-one-warp"
          : order      ? "places-order"
@@ -133,16 +134,16 @@ TEST_CASE("TMA loads each tile once", "[11.2]") {
       const worker::Reply reply = attention(problem, tiles.numbers()).reply;
       const auto expect_bytes = [&](const char* tensor, std::int64_t rows) {
         expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), double(rows * row),
-                     fmt::format("TMA brings {} once, d={}, {}", tensor, d, tiles.text()),
-                     "a tile is copied more or less often than once", "traffic");
+                     fmt::format("TMA loads {} once, d={}, {}", tensor, d, tiles.text()),
+                     "your code loads a tile more than once or not at all; it must load each tile once", "traffic");
       };
       expect_bytes("Q", tiles.Br);
       expect_bytes("K", kv_tiles * tiles.Bc);
       expect_bytes("V", kv_tiles * tiles.Bc);
       expect_count(
           reply, "bulk_loads", double(consumers(tiles) + 2 * kv_tiles),
-          fmt::format("copies: one for each consumer's Q, one for each tile of K and V, d={}, {}", d, tiles.text()),
-          "a tile is copied in parts, or more than once", "traffic");
+          fmt::format("TMA loads: one for each consumer's Q, one for each tile of K and V, d={}, {}", d, tiles.text()),
+          "your code loads a tile in parts or more than once; one TMA load must cover a tile", "traffic");
     }
   }
 }
@@ -212,17 +213,19 @@ TEST_CASE("O is stored by TMA", "[11.5]") {
     const worker::Reply reply = attention(input("normal", {1, 1, 1, 100, 64, d}, 45).problem, small.numbers()).reply;
     expect_count(reply, "O.bulk_store_bytes", double(100 * d * 2),
                  fmt::format("TMA writes the 100 rows that exist, d={}", d),
-                 "O is written more or less often than once", "traffic");
-    expect_count(reply, "O.store_bytes", 0, fmt::format("no lane writes O by itself, d={}", d),
-                 "O is written more or less often than once", "traffic");
-    expect_count(reply, "bulk_stores", 2, fmt::format("a store for each consumer, d={}", d),
-                 "O is stored in parts, or more than once", "traffic");
+                 "your code writes O more than once, or not completely; TMA must write each element once", "traffic");
+    expect_count(reply, "O.store_bytes", 0, fmt::format("no ordinary stores to O, d={}", d),
+                 "your code writes O more than once, or not completely; TMA must write each element once", "traffic");
+    expect_count(reply, "bulk_stores", 2, fmt::format("one TMA store per consumer, d={}", d),
+                 "your code stores O in parts or more than once; each consumer must issue one TMA store", "traffic");
     expect_count(reply, "block_barriers", 1,
-                 fmt::format("all threads of the block meet once, when the barriers have been made, d={}", d),
-                 "consumers wait for each other: a barrier with a number is for the 128 threads of one", "barriers");
+                 fmt::format("all threads of the block synchronise once, after the mbarriers are initialised, d={}", d),
+                 "your code synchronises all threads of the thread block; only the 128 threads of a consumer must "
+                 "synchronise, at their named barrier",
+                 "barriers");
     expect_count(reply, "shared.store_wavefronts", counter(reply, "shared.store_ideal"),
                  fmt::format("wavefronts of the stores to shared memory without bank conflicts, d={}", d),
-                 "the same columns of eight rows lie in the same banks: O is to be swizzled as TMA does",
+                 "your code stores the same columns of eight rows in the same banks; it must swizzle O as TMA does",
                  "swizzle-conflicts");
   }
 }
@@ -368,10 +371,12 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
     const double expected = counter(falling, "note.rescaled tile") + rescaled,
                  is = counter(rising, "note.rescaled tile");
     expect(is == expected,
-           fmt::format("with {} and scores that rise by {} at the second tile O is rescaled in {} of 2 tiles, "
-                       "expected {}",
-                       tiles.text(), rise, is, expected),
-           is > expected ? m_follows_too_early : "m stays behind by more than `slack`", "slack-ignored");
+           fmt::format(
+               "with {} and scores that rise by {} at the second tile, O is rescaled in {} of 2 tiles, expected {}",
+               tiles.text(), rise, is, expected),
+           is > expected ? m_follows_too_early
+                         : "your code keeps m although a score exceeds it by more than `slack`; it must raise m then",
+           "slack-ignored");
   }
 }
 
@@ -395,15 +400,17 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
           attention(input("rising maximum", {1, 1, 1, 128, 192, d}, 160).problem, small.numbers(), element).reply;
       const auto expect_shared = [&](const std::string& name, double expected, const std::string& why) {
         expect_count(reply, "shared." + name, expected, fmt::format("{}, d={}, {}", why, d, workbook::name(element)),
-                     "something else than tiles of Q, K, V and O goes through shared memory", "shared-traffic");
+                     "your code stores or loads something other than tiles of Q, K, V and O in shared memory; S and P "
+                     "must stay in registers",
+                     "shared-traffic");
       };
       if (const double parts = double(128 * d) / 256; counter(reply, "shared.matrix_stores") == parts)
-        expect_shared("store_instructions", 2, "O is stored once, 16 x 16 an stmatrix; and two numbers");
+        expect_shared("store_instructions", 2, "O is stored once, 16 × 16 elements per stmatrix; and two integers");
       else
         expect_shared("store_instructions", double(128 * d * 2) / (32 * 4) + 2,
-                      "O is stored once, 4 bytes a lane; and two numbers");
-      expect_shared("load_instructions", double(2 * 4 * consumers(small)), "a warp loads two numbers");
-      expect_shared("matrix_loads", 0, "nor by ldmatrix");
+                      "O is stored once, 4 bytes per lane; and two integers");
+      expect_shared("load_instructions", double(2 * 4 * consumers(small)), "a warp loads two integers");
+      expect_shared("matrix_loads", 0, "no ldmatrix");
     }
   }
 }
