@@ -76,11 +76,13 @@ void expect_scales(const Tensor<float>& x, const std::vector<float>& scales, con
     const float is = scales[std::size_t(at)];
     const bool small = is < expected, power = std::ilogb(is) == std::log2(is);
     expect(is == expected,
-           fmt::format("{}: the largest magnitude of block {} of head {} is {}, its scale is {}, expected {}", what,
+           fmt::format("{}: the largest magnitude of block {} of head {} is {}; its scale is {}, expected {}", what,
                        at % blocks, at / blocks, largest, is, expected),
-           !power  ? "a scale is a power of two"
-           : small ? "with this scale the largest number does not fit, or not all numbers of the block were compared"
-                   : "a smaller power of two would do: bits at the lower end are given away",
+           !power  ? "your scale is not a power of two; it must be, so that dividing by it is exact"
+           : small ? "your scale is too small for the block's largest magnitude; it must be the smallest power of two "
+                     "with largest / scale <= 448, and all elements of the block must be compared"
+                   : "your scale is too large; it must be the smallest power of two with largest / scale <= 448, or "
+                     "small numbers lose bits",
            !power  ? "scale-no-power"
            : small ? "scale-too-small"
                    : "scale-too-large");
@@ -121,7 +123,7 @@ TEST_CASE("a block ends with the last row of its head", "[12.1]") {
     for (std::size_t at = 0; at < got.codes.size(); ++at) {
       const float scale = got.scales[at / std::size_t(130 * d) * 2 + (at / std::size_t(d) % 130 >= 128 ? 1 : 0)];
       expect(value_of(got.codes[at]) * scale == expected.values[at],
-             fmt::format("d={}: element {} is {}, its code stands for {} · {}, expected {}", d, at, x.values[at],
+             fmt::format("d={}: element {} is {}, the value of its code is {} · {}, expected {}", d, at, x.values[at],
                          value_of(got.codes[at]), scale, expected.values[at]));
     }
   }
@@ -152,11 +154,13 @@ TEST_CASE("each k has a key that its lane holds", "[12.2]") {
   std::int64_t k = 0;
   while (keys[std::size_t(k)] == key_at(k)) ++k;
   expect(false,
-         fmt::format("k = {} has key {}: lane {} of a quad holds k = {} of A, and of its keys that is {}", k,
+         fmt::format("the key at k = {} is {}: lane {} of a quad holds k = {} of A, expected key {}", k,
                      keys[std::size_t(k)], k / 4 % 4, k, key_at(k)),
-         same      ? "the keys stay in their order: then a lane's four adjacent k are not keys that it holds"
-         : inverse ? "this is the k of a key, not the key at a k"
-                   : "",
+         same ? "your code keeps the keys in their order, so four adjacent k are keys of different lanes; key_at must "
+                "return the keys that the lane of these k holds"
+         : inverse
+             ? "your code returns the k of a key; key_at must return the key at k, which is the inverse permutation"
+             : "",
          same      ? "keys-in-order"
          : inverse ? "keys-inverse"
                    : "unknown");
@@ -208,11 +212,11 @@ TEST_CASE("V is transposed, its keys in the order of P", "[12.3]") {
           const float in_order = k < N ? expected(0, head, k, c) : 0;
           const bool once = swizzled_once(head, c), own_order = !once && is == in_order;
           expect(false,
-                 fmt::format("d={}, head {}, column {}, index {}: {}, expected {}, V's key {}{}", d, head, c, k, is,
-                             wanted, key, key < N ? "" : ", which does not exist"),
-                 once ? "V's words are swizzled only where they are written to shared memory, or only where they are "
-                        "read: both index with swizzled()"
-                 : own_order ? "the keys are in their own order"
+                 fmt::format("d={}, head {}, column {}, index {}: the value is {}, expected {}, V's key {}{}", d, head,
+                             c, k, is, wanted, key, key < N ? "" : ", which does not exist"),
+                 once ? "your code swizzles only the writes or only the reads of smem.words; it must index both by "
+                        "swizzled()"
+                 : own_order ? "your code keeps V's keys in their order; it must permute them by key_at"
                              : "",
                  once        ? "words-swizzled-once"
                  : own_order ? "keys-in-order"
@@ -230,11 +234,13 @@ TEST_CASE("words are stored without bank conflicts", "[12.3]") {
   for (const std::int64_t d : head_dims()) {
     const worker::Reply reply = rounded(half_tensor({1, 1, 128, d}, 7), true).reply;
     expect_no_bank_conflicts(reply);
-    expect_count(reply, "codes.store_requests", double(d), fmt::format("a warp stores a column of 128 keys, d={}", d),
-                 "lanes of a warp store to different columns", "uncoalesced");
-    expect_count(reply, "block_barriers", 2,
-                 fmt::format("one barrier for the largest number, one for the words, d={}", d),
-                 "threads wait for each other more often than needed", "barriers");
+    expect_count(
+        reply, "codes.store_requests", double(d), fmt::format("one warp stores the 128 keys of a column, d={}", d),
+        "the lanes of a warp store to different columns; they must store the 32 words of one column", "uncoalesced");
+    expect_count(reply, "block_barriers", 2, fmt::format("one barrier for the maximum, one for the words, d={}", d),
+                 "your code synchronises the thread block more often than needed; it must do so once for the maximum "
+                 "and once for the words",
+                 "barriers");
   }
 }
 
@@ -297,8 +303,8 @@ TEST_CASE("P keeps its precision down to 2^-14", "[12.5]") {
   for (std::int64_t i = 0; i < 64; ++i) {
     const double is = result.O(0, 0, i, 0), expected = oracle.O(0, 0, i, 0);
     expect(std::abs(is - expected) <= 0x1p-4 * expected + 0x1p-11,
-           fmt::format("{}: O of query {} is {}, expected {} to within a sixteenth", given.name, i, is, expected),
-           is == 0 ? "small P are 0 in e4m3: P is to be multiplied by 2^8 before it is rounded" : "",
+           fmt::format("{}: O of query {} is {}, expected {} within a sixteenth", given.name, i, is, expected),
+           is == 0 ? "your code rounds P without the offset, so small P become 0 in E4M3; it must compute 2^8 P" : "",
            is == 0 ? "offset-missing" : "unknown");
   }
 }
@@ -450,9 +456,10 @@ TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
     const RoundedTensor of_one = rounded(one, false, true);
     for (auto at = std::size_t(d); at < of_one.codes.size(); ++at)
       expect(value_of(of_one.codes[at]) == 0,
-             fmt::format("d={}: row 0 holds ones, the others zeros, and row {} becomes {} in column {}", d,
-                         std::int64_t(at) / d, value_of(of_one.codes[at]), std::int64_t(at) % d),
-             "another row has a part in a rotated row: the steps between lanes go beyond the d / 8 lanes of a row",
+             fmt::format("d={}: row 0 holds ones, the others zeros, but row {} is {} in column {} after the rotation",
+                         d, std::int64_t(at) / d, value_of(of_one.codes[at]), std::int64_t(at) % d),
+             "your code mixes different rows; only the d / 8 lanes that share a row must participate in the steps "
+             "between lanes",
              "rows-rotated-together");
     Tensor<float> x = half_tensor({1, 1, N, d}, 70);
     for (std::int64_t row = 0; row < 8; ++row)  // one column per row: column 9 · row is spread over all
@@ -475,19 +482,24 @@ TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
     const bool no_signs = off(rotated_exactly(x, false)) < 0, in_threads = off(rotated_exactly(x, true, 3)) < 0;
     const bool turned = off(rotated_exactly(x, true, 7, 8)) < 0 || off(rotated_exactly(x, true, 7, 1)) < 0;
     const bool in_place = off(rotated_exactly(x, true, 7, 128, 8)) < 0;
-    expect(false,
-           fmt::format("d={}: row {}, column {} becomes {}, expected {}", d, at / d, at % d,
-                       value_of(got.codes[std::size_t(at)]) * got.scales[0], expected.values[std::size_t(at)]),
-           no_signs     ? "no column changes its sign before the steps"
-           : in_threads ? "a thread's eight columns are mixed with each other alone"
-           : in_place   ? "the difference is taken of the sum that has just been written, not of the two old numbers"
-           : turned ? "the difference is the wrong way round: a column with the bit gets the one without it less itself"
-                    : "",
-           no_signs     ? "signs-forgotten"
-           : in_threads ? "steps-between-lanes"
-           : in_place   ? "difference-of-the-sum"
-           : turned     ? "difference-turned"
-                        : "unknown");
+    expect(
+        false,
+        fmt::format("d={}: row {}, column {} is {} after the rotation, expected {}", d, at / d, at % d,
+                    value_of(got.codes[std::size_t(at)]) * got.scales[0], expected.values[std::size_t(at)]),
+        no_signs     ? "your code negates no column; before the butterfly steps it must negate the columns for which "
+                       "flips_sign is true"
+        : in_threads ? "your code omits the butterfly steps between lanes; the d / 8 lanes that share a row must "
+                       "exchange their columns too"
+        : in_place   ? "your code computes the difference from the sum that it has just written; both must use the two "
+                       "old numbers"
+        : turned
+            ? "your code negates the difference; it must be the number of the column whose bit is 0 minus the other one"
+            : "",
+        no_signs     ? "signs-forgotten"
+        : in_threads ? "steps-between-lanes"
+        : in_place   ? "difference-of-the-sum"
+        : turned     ? "difference-turned"
+                     : "unknown");
   }
 }
 
@@ -535,11 +547,11 @@ TEST_CASE("a rotation changes scores only by rounding", "[12.8]") {
     const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, float16);
     const double error = rms_error(with_rotation(problem, true), forward_oracle(problem));
     expect(error < 0.02,
-           fmt::format("with rotate = 1, O is off by {} (root mean square) from that of the same Q, K and V in "
-                       "float64, d={}: rounding makes less than 0.02",
+           fmt::format("with rotate = 1, the error of O is {} (root mean square) against the same Q, K and V in "
+                       "float64, d={}, expected less than 0.02, from rounding",
                        error, d),
-           "the dot product of two rotated rows is not d times what it was: the rotation is not orthogonal, or "
-           "the d is not divided out",
+           "the dot product of two rotated rows is not d times that of the rows; your rotation must be orthogonal up "
+           "to the factor d",
            "not-orthogonal");
   }
 }
@@ -550,11 +562,13 @@ TEST_CASE("a rotation reduces the error of an outlier", "[12.8]") {
     const double plain = score_error(problem, false).rms, rotated = score_error(problem, true).rms;
     // An error far above the one without a rotation is another mistake.
     const bool no_gain = rotated < 1.5 * plain;
-    expect(rotated < 0.5 * plain,
-           fmt::format("one column of Q and K is 8 times as large: scores are off by {} without and by {} with a "
-                       "rotation (root mean square), d={}; it should be less than half",
-                       plain, rotated, d),
-           no_gain ? "the outlier is not spread over all columns" : "", no_gain ? "outlier-not-spread" : "unknown");
+    expect(
+        rotated < 0.5 * plain,
+        fmt::format("one column of Q and K is 8 times as large: the error of the scores is {} without and {} with a "
+                    "rotation (root mean square), d={}, expected less than half",
+                    plain, rotated, d),
+        no_gain ? "your rotation does not spread the outlier over all columns; it must mix all d columns of a row" : "",
+        no_gain ? "outlier-not-spread" : "unknown");
   }
 }
 
@@ -598,20 +612,25 @@ TEST_CASE("exp2 by multiply-adds is accurate to 2^-18", "[12.9]") {
   if (always([&](double v) { return by_polynomial(v, below); }) ||
       always([&](double v) { return by_polynomial(v, above); }) ||
       always([&](double v) { return by_polynomial(v, towards_zero); }))
-    cause = "n is not the nearest integer: f goes beyond 1/2, for which the coefficients are not made",
+    cause =
+        "your n is not the nearest integer, so |f| exceeds 1/2, where the polynomial is inaccurate; n must be x "
+        "rounded to nearest",
     id = "n-not-nearest";
   else if (always([&](double v) { return by_polynomial(v, nearest, false, 1, below); }) ||
            always([&](double v) { return by_polynomial(v, nearest, false, 1, above); }) ||
            always([&](double v) { return by_polynomial(v, nearest, false, 1, towards_zero); }))
-    cause = "f is x less another whole number than n, which is the nearest", id = "fraction-of-another";
+    cause = "your f is x minus another integer than n; f must be x minus the same n", id = "fraction-of-another";
   else if (always([&](double v) { return by_polynomial(v, nearest, true); }))
-    cause = "the coefficients are taken in the other order", id = "coefficients-turned";
+    cause =
+        "your code uses the coefficients in reverse order; c0 must be the constant term, and c4 the coefficient of f⁴",
+    id = "coefficients-turned";
   else if (always([&](double v) { return by_polynomial(v, nearest, false, -1); }))
-    cause = "f has the other sign: it is x less n", id = "fraction-turned";
+    cause = "your code computes f as n − x; it must be x − n", id = "fraction-turned";
   else if (always([&](double v) { return by_polynomial(v, nearest) / std::exp2(std::rint(v)); }))
-    cause = "2^n is missing: this is 2^f", id = "power-missing";
+    cause = "your code returns 2^f; it must multiply it by 2^n", id = "power-missing";
   expect(false,
-         fmt::format("2^{} is {}, expected {} to within 2^-18 of it", x[first], y[first], std::exp2(double(x[first]))),
+         fmt::format("2^{} is {}, expected {} with a relative error of at most 2^-18", x[first], y[first],
+                     std::exp2(double(x[first]))),
          cause, id);
 }
 
@@ -621,13 +640,14 @@ TEST_CASE("exp2 by multiply-adds handles NaN and x below -126", "[12.9]") {
   // If x above -126 is wrong too, this cause does not apply.
   const bool right_above = std::abs(y[0] / std::exp2(-125.5) - 1) <= 0x1p-18;
   for (std::size_t i = 1; i < x.size(); ++i)
-    expect(y[i] >= 0 && y[i] <= 0x1.001p-126f, fmt::format("2^{} is {}, expected what 2^-126 is, or less", x[i], y[i]),
-           right_above ? "the exponent has no room for an n below -126: x is raised to it first" : "",
+    expect(y[i] >= 0 && y[i] <= 0x1.001p-126f, fmt::format("2^{} is {}, expected at most 2^-126", x[i], y[i]),
+           right_above ? "your code does not replace x below -126, so n exceeds the range of the exponent field; it "
+                         "must use -126 there"
+                       : "",
            right_above ? "below-the-exponent" : "unknown");
   const float of_nan = exponentials({nan})[0];
   expect(std::isnan(of_nan), fmt::format("2^NaN is {}, expected NaN", of_nan),
-         "a NaN is lost: fmaxf gives the other number, and a sum of the bits of two numbers knows no NaN",
-         "nan-hidden");
+         "your code loses a NaN, as fmaxf does, or an addition of bit patterns; NaN must remain NaN", "nan-hidden");
 }
 
 TEST_CASE("one exponential in four is computed by multiply-adds", "[12.9]") {
@@ -639,10 +659,11 @@ TEST_CASE("one exponential in four is computed by multiply-adds", "[12.9]") {
   };
   const double all = counted(two), most = counted(by_fma);
   expect(all - most == 128.0 * 256 / 4,
-         fmt::format("128 queries, 256 keys: {} exponentials by exp2 without, {} with every fourth by multiply-adds, "
-                     "expected {} less",
+         fmt::format("128 queries, 256 keys: {} exponentials by exp2 without multiply-adds, {} with every fourth by "
+                     "multiply-adds, expected {} less",
                      all, most, 128 * 256 / 4),
-         "exp2_by_fma calls exp2", "exp2-count");
+         "your exp2_by_fma calls exp2, or is not called for every fourth element; it must compute 2^x by multiply-adds",
+         "exp2-count");
 }
 
 // ---- The whole chapter ----
@@ -692,14 +713,15 @@ TEST_CASE("TMA loads the codes, half as many bytes as fp16", "[whole]") {
   const std::int64_t Nq = 200, Nk = 300, d = 64;
   const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 160).problem, two.numbers()).reply;
   const auto expect_bytes = [&](const std::string& name, std::int64_t expected, const std::string& why) {
-    expect_count(reply, name, double(expected), why, "a tensor is moved more or less often than it must be", "traffic");
+    expect_count(reply, name, double(expected), why,
+                 "your code moves a tensor more or less often than needed; it must move each tile once", "traffic");
   };
   for (const char* tensor : {"Q", "K", "V"})
     expect_bytes(fmt::format("{}.load_bytes", tensor), (tensor[0] == 'Q' ? Nq : Nk) * d * 2,
-                 fmt::format("{} in fp16 is read once, to be rounded", tensor));
+                 fmt::format("{} in fp16 is read once, by the kernel that rounds", tensor));
   expect_bytes("Q codes.bulk_load_bytes", 2 * 128 * d, "whole tiles of Q, once each");
-  expect_bytes("K codes.bulk_load_bytes", 2 * 3 * 128 * d, "whole tiles of K, once for each tile of queries");
-  expect_bytes("V codes.bulk_load_bytes", 2 * 3 * 128 * d, "whole tiles of V, once for each tile of queries");
+  expect_bytes("K codes.bulk_load_bytes", 2 * 3 * 128 * d, "whole tiles of K, once per Q tile");
+  expect_bytes("V codes.bulk_load_bytes", 2 * 3 * 128 * d, "whole tiles of V, once per Q tile");
   expect_bytes("O.bulk_store_bytes", Nq * d * 2, "O is written once");
   expect_bytes("lse.store_bytes", Nq * 4, "the LSE is written once");
 }
@@ -709,10 +731,12 @@ TEST_CASE("score errors stay within the lesson's bound", "[whole]") {
     for (const float factor : {1.0f, 8.0f}) {
       const ScoreError error = score_error(with_outliers(d, factor, 161), false);
       expect(error.rms > error.bound / 4 && error.rms <= error.bound,
-             fmt::format("scores are off by {} (root mean square), the lesson's bound is {}: d={}, one column of Q and "
-                         "K is multiplied by {}",
+             fmt::format("the error of the scores is {} (root mean square), the lesson's bound is {}: d={}, one column "
+                         "of Q and K is multiplied by {}",
                          error.rms, error.bound, d, factor),
-             "something else than Q and K is rounded, or they are not", "score-error");
+             "something other than Q and K is rounded, or they are not rounded; the scores' error must come from "
+             "rounding Q and K",
+             "score-error");
     }
   }
 }
@@ -727,9 +751,11 @@ TEST_CASE("O is off by a few hundredths of its size, rotated or not", "[whole]")
       const double error =
           rms_error(with_rotation(problem, rotate), oracle) / std::sqrt(size / double(oracle.O.values.size()));
       expect(error > 0.01 && error < 0.08,
-             fmt::format("O is off by {} of its size (root mean square), d={}{}: expected are 0.01 to 0.08", error, d,
+             fmt::format("the relative error of O is {} (root mean square), d={}{}, expected 0.01 to 0.08", error, d,
                          rotate ? ", rotated" : ""),
-             "rounding to e4m3 puts O off by a few hundredths of its size: not by more, and not by less", "accuracy");
+             "the relative error of O does not match that of rounding to E4M3, a few hundredths; Q, K, P and V must be "
+             "rounded once each",
+             "accuracy");
     }
   }
 }
