@@ -230,9 +230,9 @@ TEST_CASE("a single visible score has P = 1, to the last bit", "[1.2]") {
   expect_P(result);
   for (std::int64_t i = 0; i < 12; ++i)
     expect(result.P(0, 0, i, i) == 1,
-           fmt::format("the only visible score of row {} has P = {:.9g}: exp(0) / l with l = exp(0) is 1", i,
+           fmt::format("P of the only visible score of row {} is {:.9g}, expected exp(0) / exp(0) = 1", i,
                        result.P(0, 0, i, i)),
-           "something is added to l, or P is divided by something else than l", "l-plus-epsilon");
+           "your code adds something to l, or does not divide by l; it must divide by l itself", "l-plus-epsilon");
 }
 
 TEST_CASE("the LSE is the natural logarithm over the row", "[1.2]") {
@@ -253,8 +253,9 @@ TEST_CASE("a NaN among the scores is not hidden", "[1.2]") {
   const Softmax result = softmax(S, "a NaN in row 1 and in row 2, nothing else in row 3");
   for (std::int64_t i = 1; i < 4; ++i) {
     const float P = result.P(0, 0, i, 0);
-    expect(std::isnan(P), fmt::format("row {} has a NaN among its scores, and P = {} for key 0", i, P),
-           P == 0 ? "your code treats a row whose l is NaN as a row without visible keys; only l = 0 means that" : "",
+    expect(std::isnan(P), fmt::format("row {} has a NaN score, and its P of key 0 is {}, expected NaN", i, P),
+           P == 0 ? "your code treats a row whose l is NaN as fully masked; only l = 0 must identify a fully masked row"
+                  : "",
            P == 0 ? "nan-hidden" : "unknown");
   }
 }
@@ -321,6 +322,7 @@ TEST_CASE("S and P are materialised", "[whole]") {
   const std::int64_t counted = result.reply.extra_bytes, expected = 2 * 2 * 96 * 160 * 4;
   if (!worker::kCountsMemory) SKIP("a sanitizer build does not count memory");
   expect(counted == expected,
-         fmt::format("S and P of 2 heads are 2·2·96·160 floats, {} bytes; the stage allocated {}", expected, counted),
-         "the exercises need no memory beside S and P", "extra-memory");
+         fmt::format("the stage allocates {1} bytes, expected {0}: S and P of 2 heads, 2·2·96·160 floats", expected,
+                     counted),
+         "your code allocates memory of its own; the exercises need only S and P", "extra-memory");
 }

@@ -18,7 +18,7 @@ std::int64_t score_stride(std::int64_t Nk) {
 }
 
 void expect_traffic(const worker::Reply& reply, const std::string& counter, double sectors, const std::string& why) {
-  expect_count(reply, counter, sectors, why, "a tensor is moved more or less often than the three kernels say",
+  expect_count(reply, counter, sectors, why, "the kernels must move each tensor as often as the lesson's table says",
                "traffic");
 }
 
@@ -47,13 +47,13 @@ TEST_CASE("the given kernels write S and P once and read them once", "[kernel][w
     const worker::Reply reply = attention(problem).reply;
     const double scores = double(heads * Nq * score_stride(Nk)), row = double(d) * 2 / 32;
     for (const char* way : {"store", "load"}) {
-      expect_traffic(reply, fmt::format("S.{}_sectors", way), scores * 4 / 32, "S goes through memory once each way");
-      expect_traffic(reply, fmt::format("P.{}_sectors", way), scores * 2 / 32, "P goes through memory once each way");
+      expect_traffic(reply, fmt::format("S.{}_sectors", way), scores * 4 / 32, "S is written once and read once");
+      expect_traffic(reply, fmt::format("P.{}_sectors", way), scores * 2 / 32, "P is written once and read once");
     }
     const std::int64_t q_tiles = (Nq + tile - 1) / tile, kv_tiles = (Nk + tile - 1) / tile;
-    expect_traffic(reply, "Q.load_sectors", double(kv_tiles * heads * Nq) * row, "Q is read for each tile of keys");
-    expect_traffic(reply, "K.load_sectors", double(q_tiles * heads * Nk) * row, "K is read for each tile of queries");
-    expect_traffic(reply, "V.load_sectors", double(q_tiles * heads * Nk) * row, "V is read for each tile of queries");
+    expect_traffic(reply, "Q.load_sectors", double(kv_tiles * heads * Nq) * row, "Q is read once per K/V tile");
+    expect_traffic(reply, "K.load_sectors", double(q_tiles * heads * Nk) * row, "K is read once per Q tile");
+    expect_traffic(reply, "V.load_sectors", double(q_tiles * heads * Nk) * row, "V is read once per Q tile");
     expect_traffic(reply, "O.store_sectors", double(heads * Nq) * row, "O is written once");
   }
 }
@@ -64,6 +64,7 @@ TEST_CASE("the given kernels need memory for S and P", "[kernel][whole]") {
   const std::int64_t expected = heads * Nq * score_stride(Nk) * (4 + 2);
   expect_written(result.O.values[0], "O");
   expect(result.reply.extra_bytes == expected,
-         fmt::format("S in float and P in half take {} bytes; {} were allocated", expected, result.reply.extra_bytes),
+         fmt::format("the stage allocates {1} bytes, expected {0}: S in float and P in half", expected,
+                     result.reply.extra_bytes),
          "", "extra-memory");
 }
