@@ -158,7 +158,7 @@ void expect_merge(const Part& a, const Part& b, const std::string& kind) {
   layout.parts = {{"m", 0}, {"l", 1}, {"O", 2}};
   layout.axes[0] = layout.axes[1] = "";
   const Bounds bounds{two_rows(first.bounds.element, second.bounds.element), first.bounds.rms,
-                      "float32 rounding of two exps, two products and a sum"};
+                      "float32 rounding of two exps, two multiplications and a sum"};
   expect_close(two_rows(first.got, second.got), {two_rows(first.expected, second.expected), bounds, layout, kind});
 }
 
@@ -225,11 +225,11 @@ TEST_CASE("merging partial states is associative", "[2.2]") {
   expect_merge(parts[1], parts[2], "parts 1 and 2");
   // … and (a b) c = a (b c), up to rounding.
   const Part left = merged(ab, parts[2]), right = merged(parts[0], bc);
-  expect(left.m == right.m, fmt::format("(ab)c has m = {}, a(bc) has {}", left.m, right.m));
+  expect(left.m == right.m, fmt::format("m of (ab)c is {}, m of a(bc) is {}; they must be equal", left.m, right.m));
   for (std::size_t c = 0; c < left.O.size(); ++c) {
     const double x = left.O[c] / left.l, y = right.O[c] / right.l;
     expect(std::abs(x - y) <= 1e-5 * (1 + std::abs(x)),
-           fmt::format("O/l in column {}: (ab)c gives {}, a(bc) gives {}", c, x, y));
+           fmt::format("O / l in column {} is {} for (ab)c and {} for a(bc); they must be equal", c, x, y));
   }
 }
 
@@ -340,10 +340,10 @@ TEST_CASE("states of two halves merge to the state of the row", "[whole]") {
     const Part whole = merged(halves[0], halves[1]);
     const Part expected = part_of(x, std::vector<float>(60, 1.0f), 1);
     expect(whole.m == expected.m,
-           fmt::format("the row's maximum is {}, the merged state has m = {}", expected.m, whole.m));
+           fmt::format("m of the merged state is {1}, expected {0}, the row's maximum", expected.m, whole.m));
     for (const float got : {whole.l, whole.O[0]}) {
       expect(std::abs(got - expected.l) <= 60 * 6e-8 * expected.l,
-             fmt::format("the row's l is {}, the merged state has {}", expected.l, got));
+             fmt::format("l of the merged state is {1}, expected {0}", expected.l, got));
     }
   }
 }
@@ -358,7 +358,8 @@ TEST_CASE("extra memory does not grow with N", "[whole]") {
   // A tile of S, and a few numbers per row. One row of S would take 1 MiB, or half in 16 bits, more than the stack and
   // the static memory could hide.
   constexpr std::int64_t d = 8, N = 262144;
-  allow_memory((32 * 32 + 32 * (d + 8)) * 4, {"extra-memory", "a workspace has Nk columns where it needs Bc", ""});
+  allow_memory((32 * 32 + 32 * (d + 8)) * 4,
+               {"extra-memory", "your code allocates a workspace with Nk columns; it must have Bc", ""});
   for (const auto& [Nq, Nk] : {std::pair(std::int64_t(4), N), std::pair(N, std::int64_t(4))}) {
     const Problem problem = make_input("normal", {{1, 1, 1, Nq, Nk, d}, false, 0, 14});
     expect_written(attention(problem, {{"Br", 32}, {"Bc", 32}}).O.values[0], "O");
