@@ -50,8 +50,10 @@ void expect_bf16() {
     const auto deterministic = [&] {
       return expect_bf16_right("normal", {1, 2, 2, 70, 300, 64}, 332, causal, usual_sizes(64, deterministic_mode));
     };
-    expect(same_bits(deterministic(), deterministic()), "by turns the gradients of two runs are not the same",
-           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
+    expect(same_bits(deterministic(), deterministic()), "in deterministic mode, the gradients of two runs differ",
+           "your code adds the K/V tiles' parts of dQ in an order that varies, or reads memory before it is written; "
+           "the semaphore must fix the order of the additions",
+           "not-repeatable");
   }
 }
 
@@ -213,11 +215,12 @@ void expect_lse_gradient() {
       return sum;
     };
     const double right = distance(1), wrong = distance(-1), ignored = distance(0);
-    expect(wrong > right / 8, "dK is that of D + dLSE", "dLSE is added to D, not subtracted from it", "dlse-added");
+    expect(wrong > right / 8, "dK is that of D + dLSE", "your code adds dLSE to D; it must subtract it", "dlse-added");
     expect(distance(1, true) > right / 8, "dK is that of the first head's dLSE in every head",
-           "every head takes dLSE of the first: dLSE is (heads, Nq), as the LSE", "dlse-of-the-first-head");
-    expect(ignored > right / 8, "dK is that of a loss that does not depend on the LSE", "dLSE is left out of D",
-           "dlse-left-out");
+           "your code uses the first head's dLSE in every head; dLSE is (heads, Nq), as the LSE is",
+           "dlse-of-the-first-head");
+    expect(ignored > right / 8, "dK is that of a loss that does not depend on the LSE",
+           "your code leaves dLSE out of D; it must subtract it", "dlse-left-out");
     expect_gradients(got, with(1), in.name + ", with a gradient of the LSE", sizes.tiles(), precision(), all_gradients);
   }
 }
@@ -298,7 +301,7 @@ void expect_no_future() {
           expect(is.values[std::size_t(at)] == was.values[std::size_t(at)],
                  fmt::format("{} {}, column {} is {} when {} multiplied by {}, and was {}", name, at / d, at % d,
                              is.values[std::size_t(at)], changed, factor, was.values[std::size_t(at)]),
-                 "a key that a query does not see has a part in its gradient, or the query in the key's",
+                 "your code lets a masked pair of query and key contribute to a gradient; its P and dS must be 0",
                  "future-leaks");
       };
       expect_same("dQ of query", expected.dQ, of_queries.dQ, true, "K and V from key 60 on are");
@@ -322,7 +325,9 @@ void expect_repeatable_deterministic(int runs) {
     numbers["workers"] = 2 + run % 4, numbers["lane_seed"] = run % 8;
     expect(same_bits(backward(in.given, numbers), first),
            fmt::format("a gradient of run {} is not that of the first", run),
-           "K/V tiles add to dQ in another order, or something is read before it is written", "not-repeatable");
+           "your code adds the K/V tiles' parts of dQ in an order that varies, or reads memory before it is written; "
+           "the semaphore must fix the order of the additions",
+           "not-repeatable");
   }
 }
 
@@ -331,7 +336,7 @@ void expect_only_dQ_differs() {
   const BackwardResult first = expect_right(in);
   for (int run = 0; run < 2; ++run)
     expect(same_bits(expect_right(in), first, false), "dK or dV is not the same in every run",
-           "something is read before it is written, or while it is", "not-repeatable");
+           "your code reads memory before or while it is written; the read must wait for the write", "not-repeatable");
 }
 
 void expect_order_changes_only_dQ() {
@@ -339,7 +344,9 @@ void expect_order_changes_only_dQ() {
     const Input in = input("normal", {1, 2, 2, 150, 150, d}, 375, {true});
     const BackwardResult one = expect_right(in, all_gradients, {}, {.workers = 1});
     const BackwardResult two = expect_right(in, all_gradients, {}, {.workers = 3, .lane_seed = 4});
-    expect(same_bits(one, two, false), "dK or dV depends on the order of lanes or blocks", "a barrier is missing",
+    expect(same_bits(one, two, false), "dK or dV depends on the order of lanes or thread blocks",
+           "your code lacks a barrier between the threads that write and those that read; the result must not depend "
+           "on their order",
            "order-dependent");
   }
 }
@@ -356,7 +363,8 @@ void expect_moves(const Moves& moves) {
       const BlockCount count = count_blocks(s, causal, sizes);
       const auto expect_bytes = [&](const std::string& name, double expected, const std::string& why) {
         expect_count(reply, name, expected, fmt::format("{}, Nq={}, Nk={}, causal={}", why, Nq, Nk, yes_or_no(causal)),
-                     "a tensor is moved more or less often than it must be", "traffic");
+                     "your code moves the tensor more or less often than needed; the message names the expected number",
+                     "traffic");
       };
       const double row = double(s.d * 2), passed = double(count.visited * sizes.Br);
       const double keys = double(moves.whole_tiles ? tiles_of(Nk, sizes.Bc) * sizes.Bc : Nk);
@@ -372,7 +380,7 @@ void expect_moves(const Moves& moves) {
       expect_bytes("dQ.store_bytes", double(Nq) * row, "dQ is written once");
       const double added = passed * double(s.d) * 4;
       expect_bytes(moves.added_by_threads ? "dQ_sum.atomic_sectors" : "dQ_sum.bulk_reduce_bytes",
-                   moves.added_by_threads ? added / 32 : added, "a Q tile's dQ is added to once for each K/V tile");
+                   moves.added_by_threads ? added / 32 : added, "a Q tile's dQ receives one addition per K/V tile");
     }
   }
 }
@@ -383,10 +391,11 @@ void expect_blocks_loaded(const worker::Reply& reply, const Moves& moves, const 
   const std::string name = fmt::format("Q.{}_bytes", moves.in);
   const double must = double(rows * problem.shape.d * 2), got = counter(reply, name);
   expect_count(reply, name, must,
-               fmt::format("{} Q tiles of all K/V tiles have a query that sees a key, {}, {}", count.visited,
+               fmt::format("{} pairs of Q tile and K/V tile have a query that attends to a key, {}, {}", count.visited,
                            describe(problem), sizes.text()),
-               got > must ? "Q tiles of which no query sees any key are not skipped"
-                          : "Q tiles are skipped of which some query sees a key",
+               got > must
+                   ? "your code visits Q tiles whose queries attend to no key of the K/V tile; it must skip them"
+                   : "your code skips Q tiles in which a query attends to a key of the K/V tile; it must visit them",
                got > must ? "tiles-not-skipped" : "tiles-skipped");
 }
 
@@ -394,10 +403,12 @@ void expect_blocks_masked(const worker::Reply& reply, const Problem& problem, co
   const BlockCount count = count_blocks(problem.shape, problem.causal(), sizes);
   const double masked = counter(reply, "note.masked tile"), must = double(count.masked);
   expect(masked == must,
-         fmt::format("{} of {} Q tiles were masked, and {} have to be ({}, {})", masked, count.visited, must,
+         fmt::format("{} of {} Q tiles were masked, expected {} ({}, {})", masked, count.visited, must,
                      describe(problem), sizes.text()),
-         masked > must ? "Q tiles of which every query sees every key need no mask"
-                       : "a Q tile needs a mask if its first query does not see the K/V tile's last key",
+         masked > must ? "your code masks Q tiles whose queries all attend to every key of the K/V tile; it must apply "
+                         "the mask to the other tiles only"
+                       : "your code leaves Q tiles unmasked; it must mask a Q tile whose first query does not attend "
+                         "to the K/V tile's last key",
          masked > must ? "masked-too-much" : "masked-too-little");
 }
 
@@ -413,13 +424,17 @@ void expect_semaphores(bool of_each_warp) {
       const double turns = double(count_blocks(s, causal, sizes).visited * (of_each_warp ? sizes.warps : 1));
       const double tickets = double(tiles_of(Nk, sizes.Bc));
       expect_count(got.reply, "semaphores.atomic_requests", turns + tickets,
-                   fmt::format("{} turns{} in Q tiles, and {} tickets, Nk={}, d={}, causal={}", turns,
+                   fmt::format("{} releases of semaphores{}, and {} tickets, Nk={}, d={}, causal={}", turns,
                                of_each_warp ? " of warps" : "", tickets, Nk, d, yes_or_no(causal)),
-                   "a turn in a Q tile is ended more or less often than once", "turns");
+                   "your code releases a Q tile's semaphore more or less often than once; each addition must be "
+                   "followed by one release",
+                   "turns");
       // Nothing but TMA adds where it adds at all.
       expect_count(got.reply, "bulk_reductions_in_turn", counter(got.reply, "bulk_reductions"),
-                   "additions between a look at whose turn it is and the end of the turn: all of them",
-                   "a part of dQ is added before the block's turn has come, or after it has ended", "out-of-turn");
+                   "additions between the wait for the semaphore and its release: all of them",
+                   "your code adds to dQ before the wait for the semaphore or after its release; all additions must be "
+                   "between the two",
+                   "out-of-turn");
     }
   }
 }
@@ -431,10 +446,10 @@ void expect_extra_memory(std::int64_t a_query, std::int64_t an_element) {
     expect_written(got.dQ.values[0], "dQ");
     const std::int64_t expected = 2 * N * (a_query + d * an_element);
     expect(got.reply.extra_bytes == expected,
-           fmt::format("at N = {} the kernels allocate {} bytes of device memory beside their inputs and outputs, "
-                       "expected {}: {} for each query, and {} for each element of dQ",
+           fmt::format("at N = {} the kernels allocate {} bytes of device memory in addition to inputs and outputs, "
+                       "expected {}: {} per query, and {} per element of dQ",
                        N, got.reply.extra_bytes, expected, a_query, an_element),
-           "P, S or dS is stored in device memory", "extra-memory");
+           "your code stores P, S or dS in device memory; they must stay on chip", "extra-memory");
   }
 }
 

@@ -171,7 +171,8 @@ void Growth::expect_no_bank_conflict(const std::string& way) const {
   test::expect(wavefronts == ideal,
                fmt::format("the {}s of one Q tile take {} passes through the banks; {} would do ({})", way, wavefronts,
                            ideal, where_),
-               "rows that are asked for together lie in the same banks: chunks are stored where swizzled() says",
+               "your code accesses rows together that lie in the same banks; it must store the chunks at the address "
+               "that swizzled() returns",
                "swizzle-conflicts");
 }
 

@@ -134,13 +134,14 @@ void expect_any_scale() {
         const Tiles tiles = nearest_tiles(64, {64, 64});
         if (scale <= 0 && Nk % tiles.Bc != 0) {
           const std::vector<float> O = attention(scaled, tiles).O.values;
-          expect(!std::ranges::all_of(O, [](float x) { return std::isnan(x); }),
-                 fmt::format("with Nk={} and a scale of {} every element of O is NaN; with Nk=64, or a positive scale, "
-                             "none was",
-                             Nk, scale),
-                 "the −∞ of keys that do not exist is multiplied by the scale: with one of 0 that is NaN, with a "
-                 "negative one +∞",
-                 "mask-scaled");
+          expect(
+              !std::ranges::all_of(O, [](float x) { return std::isnan(x); }),
+              fmt::format(
+                  "with Nk={} and a scale of {}, every element of O is NaN; with Nk=64 or a positive scale, none was",
+                  Nk, scale),
+              "your code multiplies the −∞ of keys beyond Nk by the scale, which gives NaN for a scale of 0 and +∞ for "
+              "a negative one; it must mask the score after scaling",
+              "mask-scaled");
         }
         expect_right(scaled, tiles);
       }
@@ -289,8 +290,8 @@ void expect_rows_independent(std::int64_t block) {
           expect(is == was,
                  fmt::format("O of row {}, column {} is {} when the other rows of Q are multiplied by {}, and was {}",
                              i, c, is, factor, was),
-                 "a maximum, a sum, a factor or an O of one row reaches another, perhaps from the tile of queries "
-                 "before",
+                 "your code mixes rows: a maximum, a sum, a scale factor or an O of one query reaches another; each "
+                 "row's state must be its own and start anew in each Q tile",
                  "rows-mixed");
         }
       }
@@ -324,20 +325,20 @@ void expect_nothing_from_behind() {
     // from there.
     const bool rows_exist = !is_right(problem, zeros);
     const char* const cause = rows_exist ? ""
-                                         : "rows of a tile that do not exist hold what lies behind the tensor: they "
-                                           "must be zeros, for 0 · NaN is NaN";
+                                         : "your code loads memory after the tensor into rows of the tile beyond Nq or "
+                                           "Nk; they must be zeros, because 0 · NaN = NaN";
     const char* const id = rows_exist ? "unknown" : "tail-not-zeroed";
     for (const float behind : {1000.0f, nan_value}) {
       const AttentionResult other = attention_padded(problem, rows_behind, behind);
       for (std::size_t at = 0; at < zeros.O.values.size(); ++at) {
         const float is = other.O.values[at], was = zeros.O.values[at];
         expect(is == was || (std::isnan(is) && std::isnan(was)),
-               fmt::format("with Nq={}, Nk={}, row {}, column {} of O is {} when memory behind the last row of Q, K "
+               fmt::format("with Nq={}, Nk={}, row {}, column {} of O is {} when the memory after the last row of Q, K "
                            "and V holds zeros, and {} when it holds {}",
                            Nq, Nk, at / d, at % d, was, is, behind),
                cause, id);
       }
-      expect(other.lse.values == zeros.lse.values, "the LSE depends on what lies behind the last row of Q, K and V",
+      expect(other.lse.values == zeros.lse.values, "the LSE depends on the memory after the last row of Q, K and V",
              cause, id);
     }
   }
@@ -361,10 +362,11 @@ void expect_no_future() {
     for (std::int64_t i = 0; i <= last_query; ++i)
       for (std::int64_t c = 0; c < d; ++c)
         expect(after.O(0, 0, i, c) == before.O(0, 0, i, c) && after.lse(0, 0, i, 0) == before.lse(0, 0, i, 0),
-               fmt::format("column {} of O of query {} was {} and became {} when the keys behind the first tile of "
-                           "queries became NaN, from key {} on ({})",
+               fmt::format("column {} of O of query {} was {} and became {} when the keys that the first Q tile does "
+                           "not attend to, from key {} on, became NaN ({})",
                            c, i, before.O(0, 0, i, c), after.O(0, 0, i, c), first, text(given.problem, tiles)),
-               "a tile that no query of the block sees is computed: its P is 0, and 0 · NaN is NaN",
+               "your code computes a K/V tile that no query of the Q tile attends to, where P = 0 and 0 · NaN = NaN; "
+               "the loop must end before that tile",
                "future-tile-used");
   }
 }
@@ -381,9 +383,13 @@ void expect_order_changes_nothing() {
     const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
     expect(other.O.values == first.O.values && other.lse.values == first.lse.values,
            how + " O or the LSE is another, bit for bit",
-           "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
+           "your code lets two threads write one element, or add to it in no fixed order; each element must have one "
+           "writer and one order of additions",
+           "order-dependent");
     expect(other.reply.counters == first.reply.counters, how + " the counters are others",
-           "what a thread accesses depends on when it runs", "order-dependent");
+           "the addresses that a thread of your code accesses depend on when it runs; they must depend on the input "
+           "and the thread's indices alone",
+           "order-dependent");
   }
 }
 
@@ -399,7 +405,7 @@ void expect_repeatable(int runs, bool in_other_orders) {
     expect(again.O.values == first.O.values && again.lse.values == first.lse.values,
            in_other_orders ? fmt::format("O or the LSE in the order of seed {} is not that of the natural order", run)
                            : fmt::format("O or the LSE of run {} is not that of the first", run + 1),
-           "something is read before it is written, or while it is",
+           "your code reads memory before or while it is written; the read must wait for the write",
            in_other_orders ? "order-dependent" : "not-repeatable");
   }
 }
@@ -415,10 +421,12 @@ void expect_moved(const Moves& moves, const Problem& problem, const Tiles& tiles
   const std::string how = text(problem, tiles);
   const auto expect_bytes = [&](const std::string& name, double bytes, const std::string& why) {
     expect_count(reply, name + "_bytes", bytes, fmt::format("{}, {}", why, how),
-                 "a tensor is moved more or less often than it must be", "traffic");
+                 "your code moves the tensor more or less often than needed; the message names the expected number",
+                 "traffic");
     if (name.find("bulk") == std::string::npos)  // 32 bytes a sector
       expect_count(reply, name + "_sectors", bytes / 32, fmt::format("{}, {}", why, how),
-                   "a tensor is moved more or less often than it must be", "traffic");
+                   "your code moves the tensor more or less often than needed; the message names the expected number",
+                   "traffic");
   };
   if (std::string_view(moves.in) != "bulk_load")
     expect_products(counter(reply, "tensor_instructions"), s, problem.causal(), 2, fmt::format("S and O, {}", how));
@@ -443,11 +451,13 @@ void expect_moved(const Moves& moves, const Problem& problem, const Tiles& tiles
   const bool stored = std::string_view(moves.out) == "store";
   expect_bytes(fmt::format("O.{}", moves.out), O, "O is written once");
   expect_count(reply, "lse.store_bytes", lse, "the LSE is written once, " + how,
-               "a tensor is moved more or less often than it must be", "traffic");
+               "your code moves the tensor more or less often than needed; the message names the expected number",
+               "traffic");
   for (const std::string way : {"load", "async"})
     expect_bytes("global." + way, way == in ? (queries + 2 * keys) * row : 0, "nothing else is read");
   expect_count(reply, "global.store_bytes", (stored ? O : 0) + lse, "nothing else is written, " + how,
-               "a tensor is moved more or less often than it must be", "traffic");
+               "your code moves the tensor more or less often than needed; the message names the expected number",
+               "traffic");
 }
 
 }  // namespace
@@ -474,7 +484,7 @@ void expect_wide_tiles(const std::string& way) {
       expect_count(
           reply, fmt::format("{}.load_bytes", tensor), 0,
           fmt::format("{} goes from device to shared memory by cp.async, not through registers, d={}", tensor, d),
-          "a tile is read by ordinary loads", "not-asynchronous");
+          "your code reads a tile with ordinary loads; it must use asynchronous copies", "not-asynchronous");
     }
     expect_wide(reply, "Q", way, double(Nq * d * 2), fmt::format("Q is read once, d={}", d));
     for (const char* tensor : {"K", "V"}) {
@@ -507,20 +517,23 @@ void expect_wide_O() {
 
 void expect_left_at_once(const worker::Reply& reply, const std::string& how) {
   expect_count(reply, "shuffles_before_arrival", 0,
-               "shuffles of warps between their last read of a tile and its barrier, " + how,
-               "a stage is left later than it could be: a warp that has read a tile goes on with the softmax, and only "
-               "then lets the producer fill the stage again",
+               "shuffles of warps between their last read of a tile and their arrival at its barrier, " + how,
+               "your code releases a stage too late, after the softmax; a warp must release it right after its last "
+               "read, so that the producer can fill it again",
                "stage-kept");
 }
 
 void expect_short_turns(const worker::Reply& reply, double last, const std::string& how) {
   expect_count(reply, "wgmma_after_turn", last,
-               "wgmma, one a warp, that consumers issue when they have passed their turn on: those of the last "
-               "O += P V alone, " +
+               "wgmma instructions, one per warp, that consumers issue outside their issue window: only those of the "
+               "last O += P V, " +
                    how,
-               "products of one turn are issued after it, among those of another consumer", "turns");
-  expect_count(reply, "wgmma_waits_in_turn", 0, "waits for a product within a turn, " + how,
-               "a turn lasts until a product is done: it is to be passed on as soon as the products are issued",
+               "your code issues wgmmas of its issue window after the window has ended, among those of the other "
+               "consumer; all of them must be issued before it signals the other consumer",
+               "turns");
+  expect_count(reply, "wgmma_waits_in_turn", 0, "waits for a wgmma within an issue window, " + how,
+               "your code waits for a wgmma before it ends its issue window; it must signal the other consumer as soon "
+               "as the wgmmas are issued",
                "turns");
 }
 
@@ -528,11 +541,12 @@ void expect_no_extra_memory(const std::string& stored, std::int64_t needed) {
   for (const std::int64_t N : {64, 256}) {
     const AttentionResult result = attention(input("normal", {1, 1, 1, N, N, 64}, 110, last_mask()), Tiles{});
     expect_written(result.O.values[0], "O");
-    expect(result.reply.extra_bytes == needed,
-           fmt::format("at N = {} the stage allocated {} bytes of device memory beside Q, K, V, O and the LSE; it "
-                       "needs {}",
-                       N, result.reply.extra_bytes, needed == 0 ? "none" : fmt::format("{}", needed)),
-           stored + " is stored in device memory", "extra-memory");
+    expect(
+        result.reply.extra_bytes == needed,
+        fmt::format("at N = {} the stage allocated {} bytes of device memory in addition to Q, K, V, O and the LSE; it "
+                    "needs {}",
+                    N, result.reply.extra_bytes, needed == 0 ? "none" : fmt::format("{}", needed)),
+        "your code stores " + stored + " in device memory; it must stay on chip", "extra-memory");
   }
 }
 

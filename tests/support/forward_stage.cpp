@@ -234,19 +234,24 @@ void expect_no_bank_conflicts(const worker::Reply& reply) {
     expect(
         wavefronts == ideal,
         fmt::format("the {}s of shared memory take {} wavefronts, {} without bank conflicts", way, wavefronts, ideal),
-        "rows that are accessed together start in the same banks", "bank-conflicts");
+        "your code stores rows that are accessed together so that they start in the same banks; padding or a swizzle "
+        "must spread them over all banks",
+        "bank-conflicts");
   }
 }
 
 void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
                  const std::string& why) {
   const std::string name = tensor + "." + way;
-  expect_count(reply, name + "_bytes", bytes, why, "some of it is moved more or less often than it must be", "traffic");
+  expect_count(reply, name + "_bytes", bytes, why,
+               "your code moves part of it more or less often than needed; the message names the expected number",
+               "traffic");
   expect_count(reply, name + "_sectors", bytes / 32, why + ", 32 bytes a sector",
-               "neighbouring lanes do not take neighbouring bytes, so that each sector is asked for several times",
+               "neighbouring lanes of your code do not access neighbouring bytes, so each sector is requested several "
+               "times; the access must be coalesced",
                "uncoalesced");
   expect_count(reply, name + "_requests", bytes / 512, why + ", 32 lanes with 16 bytes each a request",
-               "a thread takes fewer than 16 bytes at a time", "narrow-access");
+               "a thread of your code accesses fewer than 16 bytes at a time; it must access 16", "narrow-access");
 }
 
 }  // namespace workbook::test

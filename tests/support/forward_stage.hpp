@@ -124,8 +124,8 @@ double growth(const std::string& name, std::int64_t d, const Tiles& tiles, const
 
 /// The cause where O is rescaled although no score exceeds m by more than `slack`.
 inline constexpr const char* m_follows_too_early =
-    "m moves at scores that exceed it by less than `slack`: they are compared before they are scaled or without "
-    "`slack`, or m has moved to less than the largest score";
+    "your code updates m for a score that exceeds it by less than `slack`; it must compare scaled scores with m + "
+    "`slack`, and set m to the largest score";
 
 /// Stores to and loads from shared memory take no more wavefronts than without bank conflicts.
 void expect_no_bank_conflicts(const worker::Reply& reply);

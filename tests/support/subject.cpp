@@ -14,6 +14,7 @@
 #include "common/worker/description.hpp"
 #include "tests/support/context.hpp"
 #include "tests/support/outcome.hpp"
+#include "tests/support/report_causes.hpp"
 #include "tests/support/wrong_solutions.hpp"
 
 namespace workbook::test {
@@ -68,128 +69,15 @@ Worker& worker_of(const std::string& executable) {
   return workers.emplace_front(executable, Worker(executable, limits)).second;
 }
 
-/// What each kind of report is called as a cause, and where such a mistake most often comes from. Where one call has
-/// several reports, the first kind in this table is the most telling one.
-struct ReportKind {
-  simt::Mistake mistake;
-  const char *id, *cause;
-};
-constexpr const char* outside =
-    "an index leaves its array: the report names the array, the place that was asked for, and how much there is";
-constexpr const char* not_all_lanes = "a warp's function stands in a branch that not all its lanes take";
-constexpr const char* no_barrier =
-    "a barrier is missing, or a thread takes what is not its own: what one thread writes, another reads or overwrites "
-    "without waiting";
-constexpr ReportKind report_kinds[] = {
-    {simt::Mistake::assertion, "assertion", "an assert() in the kernel failed"},
-    {simt::Mistake::outside_global, "out-of-bounds", outside},
-    {simt::Mistake::outside_shared, "out-of-bounds", outside},
-    {simt::Mistake::outside_array, "out-of-bounds", outside},
-    {simt::Mistake::misaligned, "misaligned", "the address is not a multiple of what is accessed at a time"},
-    {simt::Mistake::padding, "padding",
-     "behind the columns that a row has in use lies padding, which holds none: look at what the column's index counts "
-     "and how far it goes, and at the leading dimension"},
-    {simt::Mistake::wrong_stage, "wrong-stage",
-     "another place is read than the one whose copy was waited for: either the read or the wait means the wrong one"},
-    {simt::Mistake::arrival_count, "arrival-count",
-     "a barrier's phase ends although not all that take part have arrived: the number that mbarrier_init was told and "
-     "the "
-     "threads that arrive do not fit each other"},
-    {simt::Mistake::pending_copy, "pending-copy",
-     "a copy is used before the wait for it, or it begins too early: where it goes, something else is still to be "
-     "read"},
-    {simt::Mistake::wrong_phase, "wrong-phase",
-     "a barrier is waited for with the parity of another phase than the one that is meant"},
-    {simt::Mistake::barrier_bytes, "barrier-bytes",
-     "the bytes that a barrier is told to expect are not those of the copies that end at it"},
-    {simt::Mistake::barrier_misuse, "barrier-misuse",
-     "a barrier in shared memory is used before it is made and shown, or made or told something that cannot be"},
-    {simt::Mistake::surplus_arrival, "surplus-arrival",
-     "more arrive at a barrier in one phase than it was made for: two things that are waited for share it, or one "
-     "arrival is made twice"},
-    {simt::Mistake::named_barrier, "named-barrier",
-     "warps come to a barrier with a number that was meant for others, or count its threads differently"},
-    {simt::Mistake::register_count, "register-count", "the block's warps ask for registers that there are not"},
-    {simt::Mistake::descriptor, "descriptor",
-     "the tensor cores are told of another place or layout than the one that TMA wrote"},
-    {simt::Mistake::wgmma_order, "wgmma-order", "a product lacks its fence, its commit or its wait"},
-    {simt::Mistake::pending_registers, "pending-registers",
-     "registers of a product are touched while it is under way: wait for it before"},
-    {simt::Mistake::missing_proxy_fence, "missing-proxy-fence",
-     "what threads have written is read by TMA or the tensor cores without a fence.proxy.async before the "
-     "barrier"},
-    {simt::Mistake::unfinished_copy, "unfinished-copy",
-     "a tile is read before TMA has brought it: wait for its barrier"},
-    {simt::Mistake::overwritten_early, "overwritten-early",
-     "a tile is written while it is still read: whoever reads it leaves it too early, or nobody waits for that"},
-    {simt::Mistake::unfinished_store, "unfinished-store",
-     "a store by TMA is not committed, or its thread ends before it has read shared memory"},
-    {simt::Mistake::unset_fragment, "unset-fragment",
-     "a fragment holds anything until it is filled or loaded: clear accumulators"},
-    {simt::Mistake::divergent_barrier, "divergent-barrier",
-     "a __syncthreads() stands in a branch that not all threads of the block take"},
-    {simt::Mistake::divergent_collective, "divergent-warp-function", not_all_lanes},
-    {simt::Mistake::inactive_lane, "divergent-warp-function", not_all_lanes},
-    {simt::Mistake::deadlock, "deadlock",
-     "threads wait, and none is left that could let them go on: the report says who waits where, and who has come"},
-    {simt::Mistake::write_after_write, "race",
-     "two threads write one element, and nothing says which of them comes last"},
-    {simt::Mistake::read_after_write, "race", no_barrier},
-    {simt::Mistake::write_after_read, "race", no_barrier},
-    {simt::Mistake::unseen_store, "unseen-store",
-     "the simulator does not see a store that your kernel makes: of a struct that a function returns"},
-    {simt::Mistake::uninitialised_shared, "uninitialised-shared",
-     "part of a tile is read that nobody has written: look at the row that is read first, at the tail, at which thread "
-     "writes what, and, if a fragment is loaded, at its leading dimension"},
-    {simt::Mistake::uninitialised_global, "uninitialised-global",
-     "memory is read that nobody has written: the read goes too far, or the write stops too soon or comes too late"},
-    {simt::Mistake::written_twice, "written-twice",
-     "an element is written twice: two blocks or threads do the same work, or an index or a bound is off, so that what "
-     "belongs in two places goes to one"},
-    {simt::Mistake::never_written, "never-written",
-     "some threads or rows are left out: look at loops and branches that end too early, at a return for threads that "
-     "have nothing to read but something to write, and at the coordinates of a copy that stores"},
-};
-
-bool is_race(const ReportKind& kind) {
-  return std::string_view(kind.id) == "race";
-}
-
-/// The kind that speaks for one call's reports, or the end of the table. Of races it is the first that happened: where
-/// a barrier is missing, reads come first, and what is written over it later follows from that; where two threads write
-/// what is one thread's, the two writes come first.
-const ReportKind* telling_kind(const std::vector<simt::Report>& reports) {
-  const auto* const kind = std::ranges::find_if(report_kinds, [&](const ReportKind& each) {
-    return std::ranges::count(reports, each.mistake, &simt::Report::mistake) > 0;
-  });
-  if (kind == std::end(report_kinds) || !is_race(*kind)) return kind;
-  for (const simt::Report& report : reports) {
-    const auto* const race = std::ranges::find(report_kinds, report.mistake, &ReportKind::mistake);
-    if (race != std::end(report_kinds) && is_race(*race)) return race;
-  }
-  return kind;
-}
-
 Outcome outcome_of_reports(const Failure& failure, const Call& call) {
   current_observation().reported = true;
   Outcome outcome{Result::failed, headline("") + "\n  the call was " + call.text()};
   if (!failure.printed.empty()) outcome.message += "\n  your code printed: " + failure.printed;
   outcome.reports = failure.reports;
   outcome.reports_left_out = failure.reports_left_out;
-  const auto* const kind = telling_kind(failure.reports);
-  if (kind != std::end(report_kinds)) {
-    outcome.cause = Cause{kind->id, kind->cause, ""};
-    // What speaks for them is read first.
-    std::ranges::stable_partition(outcome.reports,
-                                  [=](const simt::Report& report) { return report.mistake == kind->mistake; });
-    // What else goes wrong in a line in which an index leaves its array, or behind a wait for the wrong phase, follows
-    // from that, and has no remedy.
-    const simt::SourceLine line = outcome.reports[0].side.source;
-    for (simt::Report& report : outcome.reports)
-      if (report.mistake != kind->mistake &&
-          (kind->mistake == simt::Mistake::wrong_phase ||
-           (kind->cause == outside && report.side.source.file == line.file && report.side.source.line == line.line)))
-        report.advice.clear();
+  if (const ReportCause* cause = cause_of(failure.reports)) {
+    outcome.cause = Cause{cause->id, cause->sentence, ""};
+    put_first(*cause, outcome.reports);
   }
   return outcome;
 }
@@ -221,9 +109,7 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
       if (is_index_of_standard_library(failure.printed))
         return {Result::crashed, text,
                 Cause{"read-outside",
-                      "an index of a std::span or a std::vector is not below its size(): its last element is number "
-                      "size() - 1",
-                      ""}};
+                      "your code indexes a std::span or std::vector past its end; the index must be below size()", ""}};
       return {Result::crashed, text};
     case Ending::exited:
     case Ending::output_flood:
@@ -231,18 +117,25 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
     case Ending::not_started:
       return {Result::crashed, text};
     case Ending::wrote_outside:
-      return {Result::failed, text, Cause{"wrote-outside", "an index runs past the end of an array", ""}};
+      return {
+          Result::failed, text,
+          Cause{"wrote-outside", "your code writes past the end of an array; the index must stay below its size", ""}};
     case Ending::changed_input:
-      return {Result::failed, text, Cause{"changed-input", "an input was used as scratch memory", ""}};
+      return {Result::failed, text,
+              Cause{"changed-input", "your code writes to an input; inputs must stay unchanged", ""}};
     case Ending::out_of_memory:
-      return {Result::failed, text, Cause{"out-of-memory", "memory grows with N², or a size is wrong", ""}};
+      return {
+          Result::failed, text,
+          Cause{"out-of-memory",
+                "your code allocates more memory than the test allows; it must not allocate memory that grows with N²",
+                ""}};
     case Ending::reported:
       return outcome_of_reports(failure, call);
     case Ending::read_outside:
-      return {
-          Result::failed, text,
-          Cause{"read-outside",
-                "an index lies outside a matrix: the message has the index, and the matrix's rows and columns", ""}};
+      return {Result::failed, text,
+              Cause{"read-outside",
+                    "your code indexes outside a matrix; the message names the index and the matrix's rows and columns",
+                    ""}};
     case Ending::threw:  // what was thrown says it
       return {Result::failed, text, Cause{"threw", "", ""}};
     case Ending::refused:
@@ -351,8 +244,8 @@ void expect_many_heads(std::int64_t heads, Numbers numbers,
     of_the_number = of_the_number && (wrong.empty() || head < heads - 65536 || head >= 65535);
   }
   expect(first.empty(), first,
-         of_the_number ? "heads from 65536 on are not computed, or confused with others: a grid has at most 65535 "
-                         "blocks in y and z, and 16 bits do not hold a head's number"
+         of_the_number ? "your code leaves out heads from 65536 on, or takes them for others; the grid's y and z "
+                         "dimensions have at most 65535 thread blocks, and a head's index needs more than 16 bits"
                        : "",
          of_the_number ? "heads-above-65535" : judge::kUnknown);
 }
@@ -548,11 +441,14 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind, 
 
 void expect_written(float value, const std::string& tensor) {
   if (judge::is_unwritten(value)) {
-    expect(false, tensor + " was not written: it still holds the NaN that outputs start with",
-           "nothing was written, or only added to what was there", "not-written");
+    expect(false, tensor + " was not written: it still has the NaN that outputs are filled with before the call",
+           "your code writes nothing here, or only adds to the initial value; it must assign every element",
+           "not-written");
   }
-  expect(!std::isnan(value),
-         tensor + " is NaN, and it was computed: −∞ − (−∞), 0 · ∞, ∞ / ∞, 0 / 0, or a NaN that was read");
+  expect(
+      !std::isnan(value),
+      tensor +
+          " is a NaN that your code computed: −∞ − (−∞), 0 · ∞, ∞ / ∞, 0 / 0, or an operation on a NaN that it read");
 }
 
 BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers,
@@ -628,17 +524,18 @@ void expect_count(const Reply& reply, const std::string& name, double expected, 
 void expect_beside_copies(double products, double beside, double alone, const std::string& how) {
   const double expected = products * (1 - alone);
   expect(beside >= expected - 0.5,
-         fmt::format("{} of {} products of warps are issued while a copy is under way, expected {}: {}", beside,
+         fmt::format("{} of {} matmuls of warps are issued while a copy is in flight, expected {}: {}", beside,
                      products, expected, how),
-         "a copy is begun too late: behind products that it could run beside", "late-copies");
+         "your code issues a copy after matmuls that it could overlap; it must issue the copy before them",
+         "late-copies");
 }
 
 void expect_waits_apart(const Reply& reply, double first, const std::string& how) {
   const double together = counter(reply, "mbarrier_waits_together");
   expect(
       together <= first,
-      fmt::format("{} times a warp waits for two tiles before its next product, expected {}: {}", together, first, how),
-      "a tile is waited for too early: products that do not take it could run until it has come", "waits-early");
+      fmt::format("{} times a warp waits for two tiles before its next matmul, expected {}: {}", together, first, how),
+      "your code waits for a tile too early; it must first issue the matmuls that do not need the tile", "waits-early");
 }
 
 void expect_products(double tensor_instructions, const Shape& shape, bool causal, int products,
@@ -653,8 +550,9 @@ void expect_products(double tensor_instructions, const Shape& shape, bool causal
   }
   const double needed = 2.0 * double(shape.B * shape.H * pairs * (shape.d / side) * products);
   expect(tensor_instructions >= needed,
-         fmt::format("tensor cores execute {} HMMA; the products alone need {} ({})", tensor_instructions, needed, how),
-         "a product is not computed by the tensor cores", "products-by-hand");
+         fmt::format("the tensor cores execute {} HMMA instructions; the matmuls need {} ({})", tensor_instructions,
+                     needed, how),
+         "your code computes a matmul without the tensor cores; all matmuls must run on them", "products-by-hand");
 }
 
 void expect_no_influence_from_the_future(const Problem& problem, std::int64_t query,
@@ -681,9 +579,8 @@ void expect_no_influence_from_the_future(const Problem& problem, std::int64_t qu
                          "became {}",
                          i, std::int64_t(at) % shape.d, before.O.values[at], after.O.values[at], first_hidden,
                          shape.Nk - 1, value),
-             "a key that comes after a query has a part in its O: the mask lets it through, or its V counts although "
-             "its P "
-             "is 0",
+             "your code lets keys after a query contribute to its O; a masked key must get the score -inf, whatever "
+             "its K holds, and so the weight 0",
              "mask");
     }
   }
