@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(threads)
       int(threadIdx.x) - lanes;  // within each group of `keys`; negative for warp 0, which has no keys
   Q += row * d, K += head * Nk * d, V += head * Nk * d;
   // TODO(3.13) This kernel is correct only if warp 0 runs first. Find what is missing, add it, and remove the line with
-  // WORKBOOK_MEND (about 1 line).
+  // WORKBOOK_FIX (about 1 line).
   // BEGIN 3.13
-  WORKBOOK_MEND(3.13);
+  WORKBOOK_FIX(3.13);
   if (threadIdx.x < lanes)
     for (int c = threadIdx.x; c < d; c += lanes) query[c] = __half2float(Q[c]) * scale;
   // END 3.13

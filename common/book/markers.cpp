@@ -428,7 +428,7 @@ MarkedFile parse_reader(std::string name, std::string_view text) {
 
 bool Region::is_lab() const {
   return std::ranges::any_of(stub_lines,
-                             [](const std::string& line) { return line.find("WORKBOOK_MEND(") != std::string::npos; });
+                             [](const std::string& line) { return line.find("WORKBOOK_FIX(") != std::string::npos; });
 }
 
 std::vector<std::string> stub_body(const Region& region) {
@@ -450,7 +450,7 @@ std::string make_stub(const MarkedFile& solution) {
     stub.body = stub_body(region);
     if (!is_open(stub)) {
       throw MarkerError(solution.name, region.todo_line,
-                        fmt::format("the STUB lines of {0} need WORKBOOK_TODO({0}) or WORKBOOK_MEND({0}); otherwise "
+                        fmt::format("the STUB lines of {0} need WORKBOOK_TODO({0}) or WORKBOOK_FIX({0}); otherwise "
                                     "the open exercise would count as solved",
                                     region.id));
     }
@@ -471,7 +471,7 @@ std::string code_at_its_positions(std::string text) {
 bool is_open(const Region& region) {
   const std::string code = code_of(join_lines(region.body));
   if (code.find_first_not_of(" \t\v\f\r\n") == std::string::npos) return true;
-  for (const std::string_view todo : {"WORKBOOK_TODO", "WORKBOOK_MEND"}) {
+  for (const std::string_view todo : {"WORKBOOK_TODO", "WORKBOOK_FIX"}) {
     for (std::size_t at = code.find(todo); at != std::string::npos; at = code.find(todo, at + 1)) {
       if (at > 0 && is_word(code[at - 1])) continue;
       const std::size_t next = code.find_first_not_of(" \t\v\f\r\n", at + todo.size());

@@ -3,7 +3,7 @@
 //     // TODO(4.4) Rescale what this row has accumulated to the new maximum (about 3 lines).
 //     // STUB: WORKBOOK_TODO(4.4);    <- optional: lines of the stub instead of WORKBOOK_TODO(4.4);
 //     // STUB: return 0;                 one of them must be WORKBOOK_TODO(4.4), so that the stub counts as open, or
-//                                        WORKBOOK_MEND(4.4), which has no effect: the other lines run and are wrong
+//                                        WORKBOOK_FIX(4.4), which has no effect: the other lines run and are wrong
 //     // BEGIN 4.4
 //     ...
 //     // END 4.4
@@ -86,7 +86,7 @@ std::string code_of(std::string text);
 /// C++ with spaces for comments and literals: every other character keeps its position.
 std::string code_at_its_positions(std::string text);
 
-/// Whether the region is unsolved: its body contains WORKBOOK_TODO( or WORKBOOK_MEND( outside comments, or only
+/// Whether the region is unsolved: its body contains WORKBOOK_TODO( or WORKBOOK_FIX( outside comments, or only
 /// comments and white space.
 bool is_open(const Region& region);
 

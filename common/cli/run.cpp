@@ -178,7 +178,7 @@ void print_legend(const std::vector<StageRow>& rows, bool every_stage) {
   if (every_stage)
     fmt::print(
         "\nmax err: the error of O (backward: of dQ, dK and dV, with a normally distributed dO) closest to its bound;\n"
-        "previous: the largest difference from the stage above (backward: from chapter 1's gradients);\n"
+        "previous: the largest difference from the stage above (backward: from the naive backward pass);\n"
         "extra mem: peak memory allocated by the stage; read, written: bytes moved by its kernels, counted by the\n"
         "simulator (sim), whose time is no measure of a GPU's. notes/numerics.md derives the bounds\n");
   else

@@ -152,13 +152,13 @@ std::string counts_text(const ChapterRun& run) {
   return text;
 }
 
-/// Whether that line contains a lab's WORKBOOK_MEND.
+/// Whether that line contains a lab's WORKBOOK_FIX.
 bool is_lab_line(const Session& session, const judge::SourcePlace& place) {
   std::istringstream text(book::read_file(session.book.root / place.file));
   std::string line;
   for (int number = 0; number < place.line && std::getline(text, line); ++number) {
   }
-  return line.find("WORKBOOK_MEND(") != std::string::npos;
+  return line.find("WORKBOOK_FIX(") != std::string::npos;
 }
 
 std::string next_of(const Session& session, const ChapterRun& run, const Verdict& test) {
@@ -172,7 +172,7 @@ std::string next_of(const Session& session, const ChapterRun& run, const Verdict
     return fmt::format("fix exercise {}, then ./workbook test {}", test.exercise, test.exercise);
   if (test.place && is_lab_line(session, *test.place))
     return fmt::format(
-        "exercise {}, {}: fix the mistake, and delete the line with WORKBOOK_MEND ({}:{}), which marks the exercise as "
+        "exercise {}, {}: fix the mistake, and delete the line with WORKBOOK_FIX ({}:{}), which marks the exercise as "
         "open",
         test.exercise, chapter.find(test.exercise)->title, test.place->file, test.place->line);
   return fmt::format("exercise {}, {}: open {}:{}, lesson in {}", test.exercise, chapter.find(test.exercise)->title,

@@ -22,4 +22,4 @@ class Todo : public std::exception {
 
 /// In a lab's stub, precedes code that runs but is wrong. The exercise is open until the reader fixes the code and
 /// deletes this line.
-#define WORKBOOK_MEND(id) static_assert(true)
+#define WORKBOOK_FIX(id) static_assert(true)

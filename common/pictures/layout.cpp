@@ -119,9 +119,9 @@ struct RowLayout {
   bool swizzled;
 };
 constexpr int kChunkBytes = 16;
-constexpr RowLayout kRowLayouts[] = {{"plain", "chunk c of row r in place c", 0, false},
+constexpr RowLayout kRowLayouts[] = {{"plain", "chunk c of row r at position c", 0, false},
                                      {"padded", "one chunk more a row", kChunkBytes, false},
-                                     {"swizzled", "chunk c of row r in place c ^ r", 0, true}};
+                                     {"swizzled", "chunk c of row r at position c ^ r", 0, true}};
 
 int address_of(const RowLayout& layout, int row_bytes, int row, int chunk) {
   const int place = layout.swizzled ? chunk ^ row % (row_bytes / kChunkBytes) : chunk;

@@ -13,8 +13,8 @@ namespace {
 constexpr int d = 64, lanes = 32, Br = lanes, Bc = lanes, pad = 8;  // 16 bytes of padding for 16-byte accesses
 
 // TODO(4.10) The results are correct, but accesses to one array take sixteen times the wavefronts that they should.
-// Find the array, change the length of its rows, and remove the line with WORKBOOK_MEND (about 2 lines).
-// STUB: WORKBOOK_MEND(4.10);
+// Find the array, change the length of its rows, and remove the line with WORKBOOK_FIX (about 2 lines).
+// STUB: WORKBOOK_FIX(4.10);
 // STUB: struct LabShared {
 // STUB:   half Q[Br][d + pad], K[Bc][d + pad], V[Bc][d + pad];
 // STUB:   float S[Br][Bc + 1];  // a column of 32 floats is in 32 banks

@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(lanes)
     for (int e = 0; e < 8; ++e) q[c + e] = chunk.x[e] * scale, o[c + e] = 0;
   }
   // TODO(5.6) The output is correct, but some blocks read past the end of K and V. Find out which blocks, fix the
-  // number of keys, and remove the line with WORKBOOK_MEND (about 1 line).
-  // STUB: WORKBOOK_MEND(5.6);
+  // number of keys, and remove the line with WORKBOOK_FIX (about 1 line).
+  // STUB: WORKBOOK_FIX(5.6);
   // STUB: const std::int64_t keys = first_query + lanes + diagonal;  // visible to one of the queries; none if negative
   // BEGIN 5.6
   const std::int64_t keys = min(first_query + lanes, Nq) + diagonal;  // visible to one of the queries; none if negative

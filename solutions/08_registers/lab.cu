@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(lanes)
     cp_async_wait_group<1>();  // at most this lane's copies of tile j + 1 are in flight
     __syncwarp();              // K_j and V_j are visible to all lanes
     // TODO(8.8) These lines are correct only if every copy is slow. Fix them, with the two stages that there are, and
-    // remove the line with WORKBOOK_MEND (about 2 lines).
-    // STUB: WORKBOOK_MEND(8.8);
+    // remove the line with WORKBOOK_FIX (about 2 lines).
+    // STUB: WORKBOOK_FIX(8.8);
     // STUB: load_KV(j + 2);  // as early as possible
     // STUB: attend(row, smem.K[j % stages], smem.V[j % stages], keys_in_tile(j));
     // BEGIN 8.8

@@ -164,13 +164,13 @@ TEST_CASE("stub lines that would pass for a solution are an error") {
   CHECK_THAT(message_of<MarkerError>([&] { make_stub(parse_marked("file.cpp", text)); }), StartsWith("file.cpp:2: "));
 }
 
-TEST_CASE("a stub may be code that runs and is wrong: its region is open until WORKBOOK_MEND is taken out") {
+TEST_CASE("a stub may be code that runs and is wrong: its region is open until WORKBOOK_FIX is taken out") {
   const std::string text =
-      "\n// TODO(1.1) Mend.\n// STUB: WORKBOOK_MEND(1.1);\n// STUB: return 2;\n// BEGIN 1.1\nreturn 1;\n// END 1.1\n";
+      "\n// TODO(1.1) Mend.\n// STUB: WORKBOOK_FIX(1.1);\n// STUB: return 2;\n// BEGIN 1.1\nreturn 1;\n// END 1.1\n";
   const std::string stub = make_stub(parse_marked("file.cpp", text));
-  CHECK(stub == "\n// TODO(1.1) Mend.\n// BEGIN 1.1\nWORKBOOK_MEND(1.1);\nreturn 2;\n// END 1.1\n");
+  CHECK(stub == "\n// TODO(1.1) Mend.\n// BEGIN 1.1\nWORKBOOK_FIX(1.1);\nreturn 2;\n// END 1.1\n");
   CHECK(is_open(parse_reader("file.cpp", stub).regions.at(0)));
-  CHECK_FALSE(is_open(parse_reader("file.cpp", replaced(stub, "WORKBOOK_MEND(1.1);\n", "")).regions.at(0)));
+  CHECK_FALSE(is_open(parse_reader("file.cpp", replaced(stub, "WORKBOOK_FIX(1.1);\n", "")).regions.at(0)));
 }
 
 TEST_CASE("a region is open while it holds a TODO or no code") {
@@ -179,13 +179,13 @@ TEST_CASE("a region is open while it holds a TODO or no code") {
                               "auto c = '\"'; WORKBOOK_TODO(1.1);", "int n = 1'000; WORKBOOK_TODO(1.1);",
                               "/* // */ WORKBOOK_TODO(1.1);", "auto s = \"/*\"; WORKBOOK_TODO(1.1);",
                               "auto s = R\"x(\" )\" )x\"; WORKBOOK_TODO(1.1);", "auto c = u'a'; WORKBOOK_TODO\n(1.1);",
-                              "WORKBOOK_MEND(1.1);\nreturn 2;");
+                              "WORKBOOK_FIX(1.1);\nreturn 2;");
   CAPTURE(open);
   CHECK(is_open(region(open)));
 }
 
 TEST_CASE("a TODO in a comment or a literal does not make a region open") {
-  const char* filled = GENERATE("return 1;", "return 1; // WORKBOOK_TODO(1.1);", "// WORKBOOK_MEND(1.1);\nreturn 2;",
+  const char* filled = GENERATE("return 1;", "return 1; // WORKBOOK_TODO(1.1);", "// WORKBOOK_FIX(1.1);\nreturn 2;",
                                 "/* WORKBOOK_TODO(1.1);\n*/ return 1;", "auto s = \"WORKBOOK_TODO(1.1)\";",
                                 "auto s = R\"(\n\" WORKBOOK_TODO(1.1))\";", "return 1; // and \\\nWORKBOOK_TODO(1.1);",
                                 "MY_WORKBOOK_TODO(1.1);", "WORKBOOK_TODO_2(1);", "auto s = \"\\\"WORKBOOK_TODO(1.1)\";",
