@@ -106,9 +106,10 @@ bool take_kept(Running& all, std::size_t i) {
 /// Runs a variant that is built, and keeps what it came to if nothing is wrong with it.
 void run_built(Running& all, std::size_t i, const judge::Built& built, const std::optional<FilesRead>& read) {
   VariantRun& ran = all.runs[i];
-  const auto whole = built.find(ran.plan.whole);
-  ran.compiled = whole != built.end() && whole->second.ok;
-  if (whole != built.end() && !whole->second.ok) ran.log = whole->second.log;
+  const std::string& job = ran.plan.stand_in ? ran.plan.exercises.at(ran.plan.request.exercise).worker : ran.plan.whole;
+  const auto own = built.find(job);
+  ran.compiled = own != built.end() && own->second.ok;
+  if (own != built.end() && !own->second.ok) ran.log = own->second.log;
   ran.run = run_plan(all.inspection.workspace, ran.plan, built, all.variants[i].request);
   all.found[i] = {};
   all.judge(i, ran, all.found[i]);

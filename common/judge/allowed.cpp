@@ -107,9 +107,13 @@ std::vector<Refusal> explain(std::vector<Refusal> refused, const std::function<s
 }
 
 /// Whether a file's text, comments included, contains a name that is not allowed. This quick check decides whether the
-/// preprocessor has to run.
-bool is_suspicious(const fs::path& source) {
-  const std::string text = book::read_file(source);
+/// preprocessor has to run. Of other source files it may include those of the job, which are checked themselves.
+bool is_suspicious(const fs::path& source, const worker::WorkerJob& job) {
+  std::string text = book::read_file(source);
+  for (const fs::path& other : job.sources) {
+    const std::string include = fmt::format("#include \"{}\"", other.filename().string());
+    if (const std::size_t at = text.find(include); at != text.npos) text.erase(at, include.size());
+  }
   return !refused_names(text).empty() || text.find(".cu\"") != text.npos || text.find(".cpp\"") != text.npos;
 }
 
@@ -191,7 +195,7 @@ std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& pl
                          names_taken(workspace.toolchain.backends.at(job.backend).objects),
                          [&](const fs::path& source) -> const NameCounts& { return books[source]; });
     };
-    if (std::ranges::any_of(job.sources, [](const fs::path& s) { return is_answer(s) && is_suspicious(s); }) ||
+    if (std::ranges::any_of(job.sources, [&](const fs::path& s) { return is_answer(s) && is_suspicious(s, job); }) ||
         !refused().empty()) {
       own = build_with_preprocessed(workspace, job);
       if (!own.ok) continue;

@@ -166,26 +166,44 @@ Plan make_plan(const Workspace& workspace, const Chapter& chapter, const Tree& t
   plan.regions = regions_of(workspace, chapter, tree);
   worker::WorkerJob whole = whole_job(workspace, chapter, tree, request.backend);
   plan.whole = whole.name;
-  plan.jobs.try_emplace(whole.name, std::move(whole));  // always, since exercises fall back to it
   const bool graft = workspace.book.has_solutions(chapter) && tree.name != "solutions" &&
                      request.grafts.value_or(request.backend != Backend::cuda);
   for (const Exercise& exercise : chapter.exercises) {
     if (!request.exercise.empty() && request.exercise != exercise.id) continue;
     plan.exercises[exercise.id] = plan_exercise(workspace, plan, exercise.id, graft);
   }
+  const auto requested = plan.exercises.find(request.exercise);
+  const bool alone =
+      requested != plan.exercises.end() && requested->second.worker != plan.whole && !requested->second.worker.empty();
+  if (alone)
+    plan.stand_in = std::move(whole);
+  else
+    plan.jobs.try_emplace(plan.whole, std::move(whole));
   if (request.debug) plan_for_debugger(plan);
   plan_previous(workspace, plan);
   return plan;
 }
 
 Built build_plans(const Workspace& workspace, const std::vector<Plan>& plans, const Build& build) {
-  std::map<std::string, worker::WorkerJob> jobs;
+  using Jobs = std::map<std::string, worker::WorkerJob>;
+  const auto build_all = [&](const Jobs& jobs) {
+    std::vector<worker::WorkerJob> all;
+    for (const auto& [name, job] : jobs) all.push_back(job);
+    return build ? build(all) : worker::build_workers(workspace.toolchain, all);
+  };
+  Jobs jobs, stand_ins;
   for (const Plan& plan : plans) {
     if (plan.unavailable.empty()) jobs.insert(plan.jobs.begin(), plan.jobs.end());
   }
-  std::vector<worker::WorkerJob> all;
-  for (const auto& [name, job] : jobs) all.push_back(job);
-  return build ? build(all) : worker::build_workers(workspace.toolchain, all);
+  Built built = build_all(jobs);
+  const auto has_failed = [&](const std::string& job) { return built.contains(job) && !built.at(job).ok; };
+  for (const Plan& plan : plans) {
+    const auto stands_in = [&](const auto& exercise) { return has_failed(exercise.second.worker); };
+    if (plan.stand_in && plan.request.whole_stands_in && std::ranges::any_of(plan.exercises, stands_in))
+      stand_ins.try_emplace(plan.stand_in->name, *plan.stand_in);
+  }
+  if (!stand_ins.empty()) built.merge(build_all(stand_ins));
+  return built;
 }
 
 }  // namespace workbook::judge

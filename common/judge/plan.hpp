@@ -57,7 +57,9 @@ struct Plan {
   std::string previous;                              ///< job of the chapter to compare with; empty: none
   Element previous_element = float32;
   std::map<std::string, worker::WorkerJob> jobs;  ///< by name
-  std::map<std::string, std::string> known_as;    ///< a file of a graft: the file that it is a copy of
+  /// The whole chapter, where one exercise is requested: built only if the exercise's graft does not compile.
+  std::optional<worker::WorkerJob> stand_in;
+  std::map<std::string, std::string> known_as;  ///< a file of a graft: the file that it is a copy of
 };
 /// Makes a plan and writes the files of its grafts. Unless the request says otherwise, exercises are judged on grafts
 /// on the CPU and the simulator, and on the whole chapter on the GPU. Nothing is built for an open region. A graft that
@@ -66,7 +68,8 @@ Plan make_plan(const Workspace& workspace, const book::Chapter& chapter, const T
 
 using Built = std::map<std::string, worker::WorkerBuilt>;                   ///< by job
 using Build = std::function<Built(const std::vector<worker::WorkerJob>&)>;  ///< how workers are built
-/// Builds the workers of all these plans together. `build` empty: worker::build_workers.
+/// Builds the workers of all these plans together, then the stand-ins of those whose graft does not compile. `build`
+/// empty: worker::build_workers.
 Built build_plans(const Workspace& workspace, const std::vector<Plan>& plans, const Build& build = {});
 
 }  // namespace workbook::judge
