@@ -4,14 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/offsets.hpp"
 #include "common/book/text.hpp"
-#include "common/judge/places.hpp"
+#include "common/judge/cause_search.hpp"
+#include "common/judge/test_program.hpp"
 #include "common/judge/warnings.hpp"
 #include "common/worker/command.hpp"
 
@@ -209,29 +209,6 @@ json context_json(const Workspace& workspace, const Plan& plan, const Built& bui
           {"subjects", subjects_json(workspace, plan, built, run)}};
 }
 
-/// A Catch2 test spec that matches exactly this name.
-std::string exact(const std::string& name) {
-  std::string spec;
-  for (const char c : name) {
-    if (c == ',' || c == '[' || c == '"' || c == '\\' || c == '*') spec += '\\';
-    spec += c;
-  }
-  return spec;
-}
-
-/// The requested tests as a Catch2 test spec; empty: all.
-std::string test_spec(const Chapter& chapter, const RunRequest& request) {
-  std::string spec;
-  if (chapter.runs_on(Backend::cpu)) spec = request.backend == Backend::cpu ? "~[kernel]" : "[kernel]";
-  if (!request.only.empty()) return spec + exact(request.only);  // a "~" after a name would be part of the name
-  std::vector<std::string> groups = request.groups;
-  if (groups.empty() && !request.exercise.empty()) groups = {request.exercise};
-  std::string groups_spec;
-  for (const std::string& group : groups)
-    groups_spec += fmt::format("{}[{}]{}", groups_spec.empty() ? "" : ",", group, spec);
-  return groups.empty() ? spec : groups_spec;
-}
-
 /// The source lines in a list of reports. Equal lists stand for the same mistakes.
 std::string locations_of(const std::vector<simt::Report>& reports) {
   std::string locations;
@@ -261,144 +238,6 @@ void append_reports(std::vector<Verdict>& verdicts) {
     if (verdict.reports_left_out > 0) text += fmt::format("\nand {} more reports", verdict.reports_left_out);
     verdict.message += "\n" + book::indented(text, "  ");
   }
-}
-
-/// Runs the tests that match `spec` (all if it is empty). The test program writes its verdicts as JSON lines to file
-/// descriptor 3.
-void run_program(const Workspace& workspace, const Plan& plan, const RunRequest& request, const std::string& spec,
-                 const json& context, ChapterRun& run) {
-  const Chapter& chapter = *plan.chapter;
-  static std::atomic<int> runs{0};  // several runs at a time need separate contexts
-  const fs::path context_path =
-      workspace.toolchain.build_folder / "contexts" / fmt::format("{}.{}.{}.json", chapter.name(), ::getpid(), ++runs);
-  book::write_file(context_path, context.dump(2));
-  const fs::path program = !request.program.empty()
-                               ? request.program
-                               : workspace.toolchain.build_folder / "bin" / ("tests_" + chapter.name());
-  std::vector<std::string> argv{program.string(), "--warn", "NoAssertions"};
-  if (!spec.empty()) argv.push_back(spec);
-  if (request.until_failure) argv.emplace_back("--abort");
-  if (request.debug) argv.insert(argv.end(), {"--out", "/dev/null"});  // the terminal is the debugger's
-  std::string running;
-  run.finished = false;
-  worker::CommandOptions options;
-  options.environment["WORKBOOK_CONTEXT"] = context_path.string();
-  options.environment["WORKBOOK_RESULTS"] = "3";
-  options.capture = !request.debug;
-  options.time = request.total_time;
-  options.on_line = [&](const std::string& line) {
-    const json event = json::parse(line);
-    if (event.at("event") == "start") {
-      running = event.at("test");
-      workspace.progress(fmt::format("chapter {}: {}", chapter.number, running));
-    } else if (event.at("event") == "done") {
-      run.finished = true;
-    } else {
-      run.tests.push_back(verdict_from_json(event.at("verdict")));
-      run.calls[run.tests.back().test] = event.at("calls");
-      if (event.contains("evidence")) event.at("evidence").get_to(run.evidence[run.tests.back().test]);
-      name_places(workspace, plan, run.tests.back().reports);
-      running.clear();
-    }
-  };
-  const worker::CommandResult ended = worker::run_command(argv, options);
-  workspace.progress("");
-  fs::remove(context_path);
-  if (run.finished) return;
-  Verdict verdict;
-  verdict.test = running.empty() ? "the test program" : running;
-  verdict.exercise = kWhole;
-  verdict.finished = false;
-  verdict.result = ended.timed_out ? Result::timed_out : Result::crashed;
-  verdict.message = ended.timed_out
-                        ? fmt::format("all tests together took longer than {:g} seconds", request.total_time)
-                        : "the book's own test program ended early:\n" + ended.output;
-  run.tests.push_back(std::move(verdict));
-}
-
-/// Whether values or counters were wrong, and neither a report nor a direct check says why.
-bool is_unexplained(const Verdict& verdict) {
-  return verdict.result == Result::failed && verdict.finished && verdict.reports.empty() && !verdict.cause;
-}
-
-using FailedTests = std::map<std::string, std::vector<std::string>>;  ///< by exercise
-
-/// How long each test may run wrong solutions, and whether one that a test contradicts is run in the next.
-struct Search {
-  double seconds;
-  bool once;
-};
-
-/// Runs the failed tests again beside these wrong solutions of their exercises, and names those that agree.
-void compare_with(const std::map<std::string, WrongSolutions>& wrong, const Search& search, const FailedTests& failed,
-                  const Workspace& workspace, const Plan& plan, const RunRequest& request, json context,
-                  ChapterRun& run) {
-  std::string spec;
-  for (const auto& [exercise, solutions] : wrong) {
-    json& subject = context.at("subjects").at(exercise);
-    subject["wrong_executable"] = solutions.executable.string();
-    subject["wrong_seconds"] = search.seconds;
-    subject["wrong_once"] = search.once;
-    for (const WrongVersion& version : solutions.versions) subject["wrong"].push_back(version.number);
-    for (const std::string& test : failed.at(exercise)) {
-      subject["calls"][test] = run.calls.at(test);
-      RunRequest one = request;
-      one.only = test;
-      spec += (spec.empty() ? "" : ",") + test_spec(*plan.chapter, one);
-    }
-  }
-  if (spec.empty()) return;
-  ChapterRun again;
-  run_program(workspace, plan, request, spec, context, again);
-  for (const auto& [exercise, solutions] : wrong) {
-    EvidenceByTest evidence;
-    for (const std::string& test : failed.at(exercise))
-      if (const auto found = again.evidence.find(test); found != again.evidence.end()) evidence.insert(*found);
-    const auto causes = causes_of(evidence, solutions.versions);
-    for (Verdict& verdict : run.tests)
-      if (const auto cause = causes.find(verdict.test); cause != causes.end()) verdict.cause = cause->second;
-  }
-}
-
-/// Finds the causes of failures that neither a report nor a direct check explains: known wrong solutions that behave in
-/// the same way, else small edits of the book's answers.
-void find_causes(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request,
-                 const json& context, ChapterRun& run) {
-  const Workspace& books = request.books != nullptr ? *request.books : workspace;
-  const Chapter& chapter = *books.book.find(plan.chapter->number);  // with the exercises that grading omits
-  if (!books.book.has_solutions(chapter) || request.debug || request.until_failure || !request.sanitizer.empty())
-    return;
-  FailedTests failed;
-  constexpr std::size_t most = 4;  // of an exercise: more tests show the same mistake again
-  for (const Verdict& verdict : run.tests)
-    if (is_unexplained(verdict) && failed[verdict.exercise].size() < most)
-      failed[verdict.exercise].push_back(verdict.test);
-  if (failed.empty()) return;
-  const auto exercises = [&] {
-    std::vector<std::string> ids;
-    for (const auto& [exercise, tests] : failed) ids.push_back(exercise);
-    return ids;
-  };
-  std::map<std::string, WrongSolutions> wrong;
-  if (request.version != 0) {
-    for (const auto& [exercise, versions] : request.wrong_versions)
-      if (failed.contains(exercise)) wrong[exercise] = {built.at(plan.whole).executable, versions};
-  } else {
-    if (request.before_search) request.before_search(run);
-    workspace.progress("looking for the cause among known wrong solutions");
-    wrong = build_wrong_solutions(books, chapter, request.backend, exercises(), request.build);
-  }
-  compare_with(wrong, {.seconds = 8, .once = false}, failed, workspace, plan, request, context, run);
-  if (!request.small_edits) return;
-  std::erase_if(failed, [&](const auto& entry) {
-    return std::ranges::any_of(run.tests, [&](const Verdict& verdict) {
-      return verdict.exercise == entry.first && verdict.result == Result::failed && !is_unexplained(verdict);
-    });
-  });
-  if (failed.empty()) return;
-  workspace.progress("looking for the cause among small edits of the solution");
-  wrong = build_small_edits(books, chapter, request.backend, exercises());
-  compare_with(wrong, {.seconds = 10, .once = true}, failed, workspace, plan, request, context, run);
 }
 
 /// The first exercise with a failed test; empty: none.
