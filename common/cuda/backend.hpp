@@ -31,6 +31,10 @@ std::size_t take_peak_bytes();
 /// pairs. Empty on the GPU.
 std::vector<std::pair<std::string, double>> take_counters();
 
+/// Ends the simulation of the current call and of later ones with an exception, until interrupt(false). Any thread may
+/// call it. Does nothing on the GPU.
+void interrupt(bool on);
+
 /// Starts recording launches for `./workbook trace`. The simulator's reports become part of the record, and no launch
 /// or download throws because of them. Does nothing on the GPU.
 void start_trace();

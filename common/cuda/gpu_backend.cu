@@ -142,6 +142,7 @@ void count_by_tiles(void*, const Tiling&) {}
 std::vector<std::pair<std::string, double>> take_counters() {
   return {};
 }
+void interrupt(bool) {}
 void start_trace() {}
 std::string take_trace() {
   return {};

@@ -1,4 +1,6 @@
 // The C interface of workbook.h to the stages linked with it, for either backend. Independent of any chapter.
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -258,6 +260,15 @@ const StageOperations& stage_for(int index, const char* pass) {
   return stage;
 }
 
+/// There is only one simulated device: a call locks it. A fork waits for the lock too, so that the child's copy of the
+/// simulator is idle.
+std::mutex& simulated_device() {
+  static std::mutex mutex;
+  static const int registered = pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
+  if (registered != 0) throw std::bad_alloc();
+  return mutex;
+}
+
 /// tensors: in the order of the pass's table, followed by Extra.
 void run(int index, const char* pass, const workbook_problem* problem, const workbook_tensor* tensors, void* workspace,
          std::size_t bytes, void* stream) {
@@ -265,8 +276,8 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
   const StageOperations& stage = stage_for(index, pass);
   const LibraryCall call(stage.description, given("problem", problem), tensors);
   if (!on_gpu()) {
-    static std::mutex one_at_a_time;  // there is only one simulated device
-    const std::lock_guard lock(one_at_a_time);
+    const std::lock_guard lock(simulated_device());
+    interrupt(false);
     stage.run(call);
     take_counters();  // otherwise the counters of all launches would accumulate
     return;
@@ -374,6 +385,10 @@ int workbook_backward(int index, const workbook_problem* problem, const workbook
   static_assert(sizeof *tensors == (workbook::backward_tensors.size() + dsink + 1) * sizeof tensors->Q);
   return status_of(
       [&] { run(index, "backward", problem, &given("tensors", tensors).Q, workspace, workspace_bytes, stream); });
+}
+
+void workbook_interrupt() {
+  interrupt(true);
 }
 
 int workbook_synchronize() {

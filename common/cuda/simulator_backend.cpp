@@ -107,6 +107,10 @@ void count_by_tiles(void* memory, const Tiling& tiling) {
   tilings[allocations.at(memory).name] = tiling;
 }
 
+void interrupt(bool on) {
+  simt::interrupt(on);
+}
+
 void start_trace() {
   trace.emplace();
   simt::options().throw_on_mistakes = false;

@@ -111,6 +111,10 @@ int workbook_forward(int index, const workbook_problem* problem, const workbook_
 int workbook_backward(int index, const workbook_problem* problem, const workbook_backward_tensors* tensors,
                       void* workspace, size_t workspace_bytes, void* stream);
 
+/* Ends the current call on the simulator, which then returns FAILED. Called by another thread than the call's. Does
+ * nothing on the GPU. */
+void workbook_interrupt(void);
+
 /* Waits for the device. KERNEL_FAILED or OPEN_EXERCISE if a kernel since the last time came to that. */
 int workbook_synchronize(void);
 

@@ -32,4 +32,10 @@ class SIMT_API LaunchRefused : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+/// Thrown by a launch that interrupt() has ended.
+class SIMT_API Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("the simulation was interrupted") {}
+};
+
 }  // namespace simt

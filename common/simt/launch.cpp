@@ -1,5 +1,8 @@
 // A launch: checks it as CUDA does, distributes its blocks over operating-system threads, and merges their results.
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -37,7 +40,7 @@ struct Worker {
     prepare_block(block, launch.grid, launch.block, stacks);
     shared.begin_launch(launch.shared_bytes);
     global.begin_launch();
-    for (std::uint64_t number; (number = launch.next_block++) < launch.block_count;) {
+    for (std::uint64_t number; (number = launch.next_block++) < launch.block_count && !interrupted;) {
       const std::uint64_t ends = launch.options.ends;
       if (ends > 0 && number >= ends && number + ends < launch.block_count) continue;
       run_block(block, number);
@@ -99,9 +102,18 @@ class Pool {
   std::uint64_t round_ = 0;
 };
 
-Pool& pool() {
-  static Pool& the_pool = *new Pool;
-  return the_pool;
+/// What all launches share. A forked child has none of the pool's threads, and gets a new one.
+struct Launcher {
+  std::mutex one_at_a_time;
+  Pool pool;
+};
+
+Launcher& launcher() {
+  static std::atomic<Launcher*> the_launcher = [] {
+    pthread_atfork(nullptr, nullptr, [] { the_launcher = new Launcher; });
+    return new Launcher;
+  }();
+  return *the_launcher;
 }
 
 std::vector<Launch>& history() {
@@ -153,6 +165,11 @@ void finish(Launch& launch) {
 
 }  // namespace
 
+std::atomic<bool> interrupted = false;
+void interrupt(bool on) {
+  interrupted = on;
+}
+
 Options& options() {
   static Options the_options;
   return the_options;
@@ -197,8 +214,7 @@ void* dynamic_shared(std::size_t size, const SharedLayout* layout) {
 
 void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_bytes, void (*body)(void*),
               void* parameters, std::size_t parameter_bytes) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard<std::mutex> only(one_at_a_time);
+  const std::lock_guard<std::mutex> only(launcher().one_at_a_time);
   load_program();
   const std::string kernel = function_name(function);
   check_configuration(kernel, grid, block, shared_bytes);
@@ -226,7 +242,7 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   const auto start = std::chrono::steady_clock::now();
   {
     const OpenedMemory opened;
-    pool().run(launch, static_cast<int>(std::min<std::uint64_t>(workers, launch.block_count)));
+    launcher().pool.run(launch, static_cast<int>(std::min<std::uint64_t>(workers, launch.block_count)));
     add_late_sums(launch);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -235,6 +251,7 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   const bool open = !launch.open_exercise.empty();
   if (!open) result.reports = launch.findings.reports(grid);  // consequences of an open exercise are not reported
   history().push_back(std::move(result));
+  if (interrupted) throw Interrupted();
   if (open) throw OpenExercise(launch.open_exercise);
   const std::vector<Report>& reports = history().back().reports;
   if (!reports.empty() && launch.options.throw_on_mistakes) throw KernelMistakes(reports);

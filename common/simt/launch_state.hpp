@@ -93,6 +93,9 @@ struct LaunchState {
   Launch result;
 };
 
+/// Set by interrupt().
+extern std::atomic<bool> interrupted;
+
 /// Adds the remaining bulk reductions in an order determined by the seed (bulk_copies.cpp).
 void add_late_sums(LaunchState& launch);
 

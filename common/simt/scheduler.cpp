@@ -100,9 +100,8 @@ bool same_file(const Where& a, const Where& b) {
   return a.file == b.file || std::strcmp(a.file, b.file) == 0;
 }
 
-/// No thread can run, and some have not ended: reports the deadlock and abandons the block.
-void give_up(Block& block) {
-  if (block.damaged || block.asynchrony == nullptr || !block.asynchrony->report_missing_bytes()) report_deadlock(block);
+/// Ends a block whose threads have not all ended.
+void abandon(Block& block) {
   for (int w = 0; w < block.warp_count; ++w) {
     Warp& warp = block.warps[w];
     flush(warp);
@@ -113,6 +112,12 @@ void give_up(Block& block) {
   for (Lane& lane : block.lanes) lane.abandoned = true;
   block.alive = block.arrived = 0;
   block.damaged |= block.asynchrony != nullptr;  // operations left in flight follow from this
+}
+
+/// No thread can run, and some have not ended: reports the deadlock and abandons the block.
+void give_up(Block& block) {
+  if (block.damaged || block.asynchrony == nullptr || !block.asynchrony->report_missing_bytes()) report_deadlock(block);
+  abandon(block);
 }
 
 }  // namespace
@@ -184,6 +189,10 @@ void run_block(Block& block, std::uint64_t number) {
   }
 
   while (block.alive > 0) {
+    if (interrupted.load(std::memory_order_relaxed)) [[unlikely]] {
+      abandon(block);
+      break;
+    }
     if (block.asynchrony != nullptr && block.launch->options.order == Order::shuffled)
       block.asynchrony->advance_at_random();
     if (block.runnable == 0) {

@@ -45,8 +45,10 @@ __attribute__((always_inline)) inline void wait_for_turn() {
   Warp& warp = *lane.warp;
   if (warp.ready == 0 && warp.paused != 0) [[unlikely]] {  // the whole warp waits for its records to be counted
     flush(warp);
-    warp.ready = warp.paused;
-    warp.paused = 0;
+    if (!interrupted.load(std::memory_order_relaxed)) {
+      warp.ready = warp.paused;
+      warp.paused = 0;
+    }
   }
   if (warp.ready != 0) [[likely]] {
     Lane& next = warp.lanes[pick(*lane.block, warp.ready)];

@@ -37,6 +37,10 @@ struct Options {
 /// The options of subsequent launches, for the whole process.
 SIMT_API Options& options();
 
+/// Ends the current launch and all later ones, which throw Interrupted, until interrupt(false). Any thread may call it.
+/// A thread block ends at its next barrier or collective.
+SIMT_API void interrupt(bool on);
+
 /// Whether kernel files were compiled with the instrumentation: without it, accesses are neither counted nor checked.
 SIMT_API bool instrumented();
 

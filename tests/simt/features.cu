@@ -42,6 +42,13 @@ __global__ void long_loop(const float* a, float* b, int n) {
   b[threadIdx.x] = sum;
 }
 
+__global__ void endless_barriers(float* b) {
+  for (;;) {
+    __syncthreads();
+    b[threadIdx.x] = 1;
+  }
+}
+
 __global__ void divergent_loop(const float* a, float* b) {
   float sum = 0;
   for (int i = 0; i <= int(threadIdx.x) % 4; ++i) sum += a[threadIdx.x + 32 * i];
@@ -72,6 +79,10 @@ void run_long_loop(int n) {
   auto a = floats("a", 1024);
   auto b = output("b", 32);
   launch(long_loop, dim3(1), dim3(32), 0, a.data(), b.data(), n);
+}
+void run_endless_barriers() {
+  auto b = output("b", 64);
+  launch(endless_barriers, dim3(1), dim3(64), 0, b.data());
 }
 void run_divergent_loop() {
   auto a = floats("a", 256);

@@ -10,6 +10,8 @@ void run_open_exercise(unsigned blocks = 1);
 void run_with(unsigned grid_y, unsigned threads, std::size_t shared_bytes);
 void run_scaled(float factor);
 void run_long_loop(int n);
+/// Passes block barriers until the launch is interrupted.
+void run_endless_barriers();
 void run_divergent_loop();
 
 }  // namespace zoo

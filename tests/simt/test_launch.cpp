@@ -1,8 +1,12 @@
 // Launches: refused launches, open exercises, annotations, the record of a launch.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <thread>
 
 #include "common/cuda/backend.hpp"
 #include "common/cuda/error.hpp"
@@ -77,6 +81,38 @@ TEST_CASE("the intervals of block 0 add up to what a launch of one block did") {
   const simt::Interval::Tensor& copied = simt::last_launch().intervals.back().tensors.at("a");
   CHECK(copied.arrived_bytes == 4 * 32 * 16);
   CHECK(copied.counters.async_bytes == copied.arrived_bytes);
+}
+
+TEST_CASE("an interrupted launch ends with an error, and later launches are complete") {
+  zoo::run_scaled(2);
+  const simt::Counters right = simt::last_launch().counters;
+  simt::interrupt(true);
+  CHECK_THROWS_AS(zoo::run_scaled(2), simt::Interrupted);
+  simt::interrupt(false);
+  // Only the interruption ends this one, whose block has begun or not.
+  std::thread other([] { simt::interrupt(true); });
+  CHECK_THROWS_AS(zoo::run_endless_barriers(), simt::Interrupted);
+  other.join();
+  simt::interrupt(false);
+  zoo::run_scaled(2);
+  CHECK(simt::last_launch().counters == right);
+}
+
+TEST_CASE("a forked process launches kernels, as its parent does") {
+  zoo::run_scaled(2);
+  const simt::Counters right = simt::last_launch().counters;
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(120);  // ends a child that waits forever
+    zoo::run_scaled(2);
+    ::_exit(simt::last_launch().counters == right ? 0 : 1);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  zoo::run_scaled(2);
+  CHECK(simt::last_launch().counters == right);
 }
 
 TEST_CASE("many launches, one after another") {
