@@ -59,6 +59,8 @@ struct MarkedFile {
   /// What damages a region, or makes it impossible to find one: the first damage of the whole file or within the
   /// region; of a region that is not there, the first damage. nullptr: none.
   const Damage* damage_of(std::string_view id) const;
+  /// The first damage outside the regions, which damages none of them, but the file does not compile; nullptr: none.
+  const Damage* damage_outside() const;
   /// The damage for a message: "FILE:LINE: TEXT".
   std::string message(const Damage& damage) const;
 };

@@ -137,7 +137,9 @@ std::map<std::string, ExerciseProgress> load_progress(const Book& book) {
       const Json entry = cache.contains(exercise.id) ? cache[exercise.id] : Json();
       const Progress state = state_of(*found.region, entry, sources);
       const int line = state == Progress::open ? found.region->todo_line : found.region->begin_line;
-      states[exercise.id] = {state, book.root / found.file->name, line};
+      const Damage* const outside = found.file->damage_outside();
+      states[exercise.id] = {state, book.root / found.file->name, line,
+                             outside == nullptr ? "" : found.file->message(*outside)};
     }
   }
   return states;

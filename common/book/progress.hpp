@@ -23,7 +23,7 @@ struct ExerciseProgress {
   Progress state = Progress::open;
   std::filesystem::path file;  ///< chapters/NN_name/file
   int line = 0;                ///< its BEGIN line (its TODO line if open); if lost, a remaining marker line or 0
-  std::string damage = {};     ///< if lost: what damages the file; empty: markers are missing
+  std::string damage = {};     ///< what damages the file, also between its regions; empty if lost: markers are missing
 };
 
 /// The state of every exercise by id, from the reader's files and .workbook/progress.json.

@@ -27,6 +27,7 @@ const char* color(Progress state) {
 
 std::string advice(const book::Chapter& chapter, const book::Exercise& exercise, const book::ExerciseProgress& at,
                    const std::string& file) {
+  if (!at.damage.empty()) return at.damage;
   switch (at.state) {
     case Progress::open:
       return fmt::format("read chapters/{}/README.md, fill in exercise {} ({}:{}),\n  then ./workbook test {}",
@@ -37,7 +38,6 @@ std::string advice(const book::Chapter& chapter, const book::Exercise& exercise,
       return fmt::format("exercise {} fails: ./workbook test {}, or ./workbook hint {}", exercise.id, chapter.number,
                          exercise.id);
     case Progress::lost:
-      if (!at.damage.empty()) return at.damage;
       return fmt::format(
           "the markers of exercise {} are missing from {}: restore them, or\n  ./workbook reset --file {}", exercise.id,
           file, exercise.id);

@@ -154,9 +154,16 @@ judge::Built build_all(const Session& session, std::vector<Wanted>& wanted, RunR
   return build_plans(session, all);
 }
 
-/// The runs of one chapter, without those that have no test.
-std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, const judge::Built& built,
-                                   RunRequest request) {
+/// What damages the chapter's files between their regions, where single exercises still compile.
+std::set<std::string> damages_outside(const judge::Plan& plan) {
+  std::set<std::string> messages;
+  for (const auto& [id, in] : plan.regions)
+    if (const book::Damage* damage = in.reader.damage_outside()) messages.insert(in.reader.message(*damage));
+  return messages;
+}
+
+std::vector<ChapterRun> runs_of(const Session& session, const Wanted& want, const judge::Built& built,
+                                RunRequest request) {
   if (is_open(want)) return {open_run(session, want, request.only)};
   std::vector<ChapterRun> runs;
   for (const judge::Plan& plan : want.plans) {
@@ -167,6 +174,17 @@ std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, c
     for (const std::string& refused : judge::not_gradable(session, plan, built))
       run.notes.push_back(fmt::format("grading would refuse this: {} (notes/allowed.md)", refused));
     runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+/// The runs of one chapter, without those that have no test.
+std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, const judge::Built& built,
+                                   const RunRequest& request) {
+  std::vector<ChapterRun> runs = runs_of(session, want, built, request);
+  for (ChapterRun& run : runs) {
+    const std::set<std::string> damages = damages_outside(want.plans.front());
+    run.notes.insert(run.notes.end(), damages.begin(), damages.end());
   }
   return runs;
 }

@@ -328,7 +328,16 @@ TEST_CASE("a conflict that git has left damages the regions that it touches") {
              StartsWith("file.cpp:5: "));
   const std::string across = "// BEGIN 1.1\n<<<<<<< HEAD\n// END 1.1\n// BEGIN 1.2\n=======\n>>>>>>> x\n// END 1.2\n";
   for (const char* id : {"1.1", "1.2"}) CHECK_THAT(said(across, id), StartsWith("file.cpp:2: "));
-  // Between regions the compiler reports it.
+  // Between regions it damages none of them, but the file.
   CHECK(said(first + conflict + before + after, "1.2").empty());
+  const auto outside = [](const std::string& text) {
+    const MarkedFile file = parse_reader("file.cpp", text);
+    const Damage* damage = file.damage_outside();
+    return damage == nullptr ? "" : file.message(*damage);
+  };
+  CHECK_THAT(outside(first + conflict + before + after),
+             StartsWith("file.cpp:5: this line is a conflict marker of git"));
+  CHECK(outside(within).empty());
+  CHECK(outside(first + before + after).empty());
   CHECK(said(first + "int x = 1 <<<<<<< 2;\n// ======= a heading\n" + before + after, "1.2").empty());
 }

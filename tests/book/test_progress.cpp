@@ -103,6 +103,12 @@ TEST_CASE("an exercise in a damaged file is lost, and what damages it is kept") 
   CHECK(folder.progress("1.1").line == 7);
   CHECK(folder.progress("1.1").damage.starts_with("chapters/01_sums/sums.cpp:7: this line is a conflict marker"));
   CHECK(folder.state("1.2") == Progress::open);
+  CHECK(folder.progress("1.2").damage.empty());
+  const std::string within = folder.read(sums_file);
+  folder.write(sums_file, "<<<<<<< HEAD\n=======\n>>>>>>> x\n" + within);
+  CHECK(folder.state("1.2") == Progress::open);
+  CHECK(folder.progress("1.2").damage.starts_with("chapters/01_sums/sums.cpp:1: this line is a conflict marker"));
+  folder.write(sums_file, within);
   std::string old = folder.read(sums_file);
   std::ranges::replace(old, '\n', '\r');
   const std::string text = folder.read(sums_file);

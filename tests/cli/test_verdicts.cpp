@@ -260,6 +260,8 @@ TEST_CASE("a file that is no readable text, or that holds a conflict, is named, 
   said(book.read(file_1), fmt::format(":{}: this line is a conflict marker of git", line),
        {"test", "status", "solution"});
   CHECK(book.run({"test", "1.2"}).exit_code == 0);
+  said("<<<<<<< HEAD\n=======\n>>>>>>> origin/main\n" + text, ":1: this line is a conflict marker of git",
+       {"test", "status"});
 }
 
 TEST_CASE("a region that needs a helper from outside passes by the whole chapter, and a note says so") {
