@@ -87,7 +87,7 @@ Mask mask_from(std::string_view text, std::int64_t sinks) {
       const std::optional<Mask> first = at == 0 ? first_part(part, name, rest) : std::nullopt;
       if (first)
         mask = *first;
-      else if (at == 0 || !add_part(mask, part, name, rest, sinks))
+      else if (!add_part(mask, part, name, rest, sinks))
         throw InputError(std::string("allowed: ") + mask_texts + (sinks > 0 ? ", +sink" : ""));
     }
     check(mask);

@@ -15,9 +15,9 @@ inline constexpr const char* mask_texts =
     "optionally followed by +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED";
 inline constexpr const char* softcap_text = "a number from 0.001 to 1000";
 
-/// The inverse of Mask::name(): "causal" or "window=256,0+softcap=50". "+sink" means `sinks` zeros, whose values the
-/// caller provides, and is not allowed if `sinks` is 0. InputError for any other text and for numbers that check(Mask)
-/// refuses.
+/// The inverse of Mask::name(): "causal" or "window=256,0+softcap=50". "none+" may be left out: "softcap=50". "+sink"
+/// means `sinks` zeros, whose values the caller provides, and is not allowed if `sinks` is 0. InputError for any other
+/// text and for numbers that check(Mask) refuses.
 Mask mask_from(std::string_view text, std::int64_t sinks = 0);
 /// The same; nothing for a text that mask_from() refuses.
 std::optional<Mask> mask_of(std::string_view text, std::int64_t sinks = 0);
