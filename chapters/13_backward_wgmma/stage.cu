@@ -19,13 +19,14 @@ BackwardStage<Element> stage_for() {
       .shared_bytes = [](int d, const GradientTiles& tiles) { return shared_bytes<Element>(d, tiles, step); },
       .compute = 90,         // TMA,
       .compute_only = true,  // wgmma and setmaxnreg
+      .serves = {.lse_gradient = true},
       .extra = {scratch<float>("lse_log2", padded_rows), scratch<float>("D", padded_rows),
                 scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
             int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
             backward(
-                call, nullptr,
+                call, call.dlse,
                 {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), semaphores},
                 tiles, step);
           },

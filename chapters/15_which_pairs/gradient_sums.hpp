@@ -28,12 +28,13 @@ __device__ __forceinline__ int padded_before(const int* __restrict__ starts, int
 }
 
 /// The statistics of each padded row (`padded` per head, `count` in all): LSE·log2(e), or +inf where P must be 0 (no
-/// unmasked key, or padding); and D = rowsum(dO∘O). d / 8 adjacent lanes per row. Clears dQ_sum, and semaphores if
-/// given.
+/// unmasked key, or padding); and D = rowsum(dO∘O) - dLSE. d / 8 adjacent lanes per row. Clears dQ_sum, and semaphores
+/// if given.
 template <int d>
 __global__ void prepare_rows(const Element* __restrict__ O,   // (B·H, Nq, d)
                              const Element* __restrict__ dO,  // (B·H, Nq, d)
                              const float* __restrict__ lse,   // (B·H, Nq), natural logarithm; -inf: no unmasked key
+                             const float* __restrict__ dlse,  // (B·H, Nq), or nullptr: 0
                              float2* __restrict__ row_stats,  // (B·H, padded)
                              float* __restrict__ dQ_sum,      // (B·H, padded, d)
                              int* __restrict__ semaphores,    // (1 + B·H·padded / 4), or nullptr
@@ -58,6 +59,7 @@ __global__ void prepare_rows(const Element* __restrict__ O,   // (B·H, Nq, d)
 #pragma unroll
   for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(0xffffffff, D, step);
   if (lane != 0) return;
+  if (query >= 0 && dlse != nullptr) D -= dlse[row];
   row_stats[padded_row] = {query >= 0 && lse[row] != -INFINITY ? lse[row] * log2_e : INFINITY, D};
 }
 

@@ -163,7 +163,8 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const Scor
   const Problem problem{int(tiles_per_head(call.mask, Nk, T::Bc)), int(H), int(H / Hkv), call.sink, call.starts};
   const Sizes sizes{int(B * Hkv), int(count / (B * H))};
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
-         call.lse, scratch.row_stats, scratch.dQ_sum, scratch.semaphores, call.starts, count, sizes.padded, int(Nq));
+         call.lse, call.dlse, scratch.row_stats, scratch.dQ_sum, scratch.semaphores, call.starts, count, sizes.padded,
+         int(Nq));
   launch(gradients<T, deterministic, ScoreMod>,
          grid_of(std::int64_t(problem.tiles_per_head) * sizes.kv_heads, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
          sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.row_stats, scratch.dQ_sum,

@@ -9,13 +9,14 @@
 namespace ch19 {
 namespace {
 
-/// For each of the `count` padded rows, `padded` per head: LSE·log2(e) and D = rowsum(dO∘O). The LSE is +inf, so that
-/// P = 0, for padding and for queries without an unmasked key. d / 8 adjacent lanes compute a query. Clears dQ_sum, and
-/// the semaphores if any.
+/// For each of the `count` padded rows, `padded` per head: LSE·log2(e) and D = rowsum(dO∘O) - dLSE. The LSE is +inf, so
+/// that P = 0, for padding and for queries without an unmasked key. d / 8 adjacent lanes compute a query. Clears
+/// dQ_sum, and the semaphores if any.
 template <int d, class Element>
 __global__ void prepare_rows(const Element* __restrict__ O,   // (B·H, Nq, d)
                              const Element* __restrict__ dO,  // (B·H, Nq, d)
                              const float* __restrict__ lse,   // (B·H, Nq), natural logarithm; -inf: all keys masked
+                             const float* __restrict__ dlse,  // (B·H, Nq), or nullptr: 0
                              float* __restrict__ lse_log2,    // (B·H, padded)
                              float* __restrict__ D_rows,      // (B·H, padded)
                              float* __restrict__ dQ_sum,      // (B·H, padded, d)
@@ -45,7 +46,7 @@ __global__ void prepare_rows(const Element* __restrict__ O,   // (B·H, Nq, d)
   if (lane != 0) return;
   const bool unmasked = exists && lse[row] != -INFINITY;
   lse_log2[padded_row] = unmasked ? lse[row] * log2_e : INFINITY;
-  D_rows[padded_row] = D;
+  D_rows[padded_row] = exists && dlse != nullptr ? D - dlse[row] : D;
 }
 
 /// dsink = -Σ_i P_i·D_i over the queries of a head, where P_i = exp(sink - LSE_i) is the weight of the sink. One warp

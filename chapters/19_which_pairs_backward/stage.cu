@@ -13,7 +13,7 @@ using workbook::cuda::Stage;
 
 /// All parts of a mask, and heads that share K and V.
 Served all_masks() {
-  Served served{.shared_heads = true};
+  Served served{.shared_heads = true, .lse_gradient = true};
   for (const char* part : {"window", "softcap", "alibi", "sink", "packed"})
     served.masks.push_back(workbook::part_named(part).value());
   return served;

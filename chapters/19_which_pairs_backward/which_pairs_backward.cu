@@ -126,8 +126,8 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const type
   const Call parameters{scratch.lse,           scratch.D, scratch.dQ_sum, scratch.semaphores, int(kv_heads),
                         heads_per_group(call), padded,    call.scale,     window_mask(call),  problem};
   launch(prepare_rows<T::d, Element>, grid_of((count * (T::d / 8) + 255) / 256, "B·H·Nq·d"), dim3(256), 0, call.O,
-         call.dO, call.lse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.semaphores, call.starts, count, padded,
-         int(Nq));
+         call.dO, call.lse, call.dlse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.semaphores, call.starts, count,
+         padded, int(Nq));
   launch(gradients<T>, grid_of(problem.kv_tiles * kv_heads, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
          sizeof(typename T::Shared), make_tensor_map<T::d>(call.Q, heads, Nq, T::Br, T::d / 64),
          make_tensor_map<T::d>(call.K, kv_heads, Nk, T::Bc, T::d / 64),

@@ -43,7 +43,7 @@ inline std::int64_t tiles_per_head(const workbook::Mask& mask, std::int64_t rows
 /// Additional device memory of the kernels. The rows of each sequence are padded to a multiple of 128.
 struct Scratch {
   float* lse;       ///< padded_rows(): LSE·log2(e) of each query
-  float* D;         ///< padded_rows(): rowsum(dO∘O) of each query
+  float* D;         ///< padded_rows(): rowsum(dO∘O) - dLSE of each query
   float* dQ_sum;    ///< padded_rows()·d: the sums of dQ
   int* semaphores;  ///< semaphore_count(); nullptr: not deterministic
 };

@@ -111,6 +111,8 @@ struct GradientTensors : OnDevice<GradientTensors<Element, Gradient>> {
     each(detail::FromCall{call});
     of_mask = detail::MaskArrays(call);
     if (of_mask.sink.size() > 0) dsink = DeviceArray<float>("dsink", of_mask.sink.size(), Role::output);
+    if (call.integer("lse_gradient", 0) != 0)
+      dlse = DeviceArray<float>("dlse", std::span<const float>(call.array<float>("dlse")));
     begin_chapter();
   }
   /// Also copies the gradient of the sinks.
@@ -127,6 +129,7 @@ struct GradientTensors : OnDevice<GradientTensors<Element, Gradient>> {
   DeviceArray<float> lse;
   DeviceArray<Gradient> dQ, dK, dV;
   DeviceArray<float> dsink;  ///< (H); empty: the mask has no sinks
+  DeviceArray<float> dlse;   ///< (B, H, Nq); empty: the loss does not depend on the LSE
   detail::MaskArrays of_mask;
 };
 

@@ -37,10 +37,11 @@ struct BackwardCall : Setting {
   const Element *Q, *K, *V, *O, *dO;
   const float* lse;        ///< (B, H, Nq), of the forward pass: natural logarithm, -inf in fully masked rows
   Gradient *dQ, *dK, *dV;  ///< shaped like Q, K and V
-  /// As in ForwardCall, and the gradient of the sinks, (H), or nullptr.
+  /// As in ForwardCall; the gradient of the sinks, (H), or nullptr.
   const float* sink = nullptr;
   const std::int32_t* starts = nullptr;
   float* dsink = nullptr;
+  const float* dlse = nullptr;  ///< the gradient of the LSE, (B, H, Nq), or nullptr: 0
 };
 
 }  // namespace workbook::cuda

@@ -39,6 +39,7 @@ ScratchArray scratch(const char* name, Size size) {
 struct Served {
   std::vector<Mask> masks = plain_masks();
   bool shared_heads = false;
+  bool lse_gradient = false;  ///< of a backward pass: the loss may depend on the LSE too (BackwardCall::dlse)
 };
 
 /// Throws Unavailable if a device of compute capability `device` cannot run kernels that need at least `compute`, or

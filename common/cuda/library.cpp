@@ -141,14 +141,16 @@ void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, c
 }
 
 /// The additional tensors of a call, which follow those of its table in this order.
-enum Extra : std::size_t { sink, starts, dsink };
-constexpr std::array extra_names{"sink", "starts", "dsink"};
+enum Extra : std::size_t { sink, starts, dsink, dlse };
+constexpr std::array extra_names{"sink", "starts", "dsink", "dlse"};
 
-/// std::invalid_argument for an array that the mask needs and is missing, or that is given and the mask does not need.
-void require_extra(Extra extra, const workbook_tensor& tensor, bool needed, const Mask& mask) {
+/// std::invalid_argument for an array that a problem needs and is missing, or that is given and not needed. with()
+/// names what decides this.
+template <class With>
+void require_extra(Extra extra, const workbook_tensor& tensor, bool needed, const With& with) {
   const std::string name = extra_names[extra];
   if (needed != (tensor.data != nullptr))
-    throw std::invalid_argument(name + ".data = " + (needed ? "NULL" : "an address") + ": with mask = " + mask.name() +
+    throw std::invalid_argument(name + ".data = " + (needed ? "NULL" : "an address") + ": with " + with() +
                                 " allowed: " + (needed ? "the address of the array" : "NULL"));
   if (reinterpret_cast<std::uintptr_t>(tensor.data) % sizeof(float) != 0)
     throw std::invalid_argument(name + ".data is not aligned: allowed: a multiple of 4 bytes");
@@ -173,14 +175,22 @@ class LibraryCall final : public Arguments {
     } else if (problem.deterministic != 0 && stage.pass == "backward") {
       throw std::invalid_argument("deterministic = 1: this stage accumulates dQ in no fixed order; allowed: 0");
     }
-    Mask& mask = setting_.mask;
+    if (problem.lse_gradient != 0 && !stage.serves.lse_gradient)
+      throw std::invalid_argument("lse_gradient = 1: this stage does not have the gradient of the LSE; allowed: 0");
+    const Mask& mask = setting_.mask;
+    numbers_.push_back({"lse_gradient", double(problem.lse_gradient)});
     numbers_.push_back({"sinks", double(mask.sink.size())});
     numbers_.push_back({"sequences", double(mask.lengths.size())});
     if (tensors == nullptr) return;
     for (std::size_t i = 0; i < table_.size(); ++i) require_tensor(table_[i], tensors[i], setting_.shape);
-    require_extra(sink, extra(sink), !mask.sink.empty(), mask);
-    require_extra(starts, extra(starts), !mask.lengths.empty(), mask);
-    if (stage.pass == "backward") require_extra(dsink, extra(dsink), !mask.sink.empty(), mask);
+    const auto of_mask = [&] { return "mask = " + mask.name(); };
+    require_extra(sink, extra(sink), !mask.sink.empty(), of_mask);
+    require_extra(starts, extra(starts), !mask.lengths.empty(), of_mask);
+    if (stage.pass == "backward") {
+      require_extra(dsink, extra(dsink), !mask.sink.empty(), of_mask);
+      require_extra(dlse, extra(dlse), problem.lse_gradient != 0,
+                    [&] { return "lse_gradient = " + std::to_string(problem.lse_gradient); });
+    }
     if (!on_gpu()) read_extras();
   }
 
@@ -235,6 +245,9 @@ class LibraryCall final : public Arguments {
     if (name == "given sink") return given_to(sink, sinks);
     if (name == "given starts") return given_to(starts, sequences == 0 ? 0 : sequences + 1);
     if (name == "dsink") return given_to(dsink, sinks);
+    if (name == "dlse")
+      return given_to(
+          dlse, number("lse_gradient") == 0 ? 0 : std::size_t(setting_.shape.B * setting_.shape.H * setting_.shape.Nq));
     throw std::logic_error("the call has no array \"" + std::string(name) + "\"");
   }
 
@@ -313,7 +326,8 @@ struct InC {
             .shared_heads = d.serves.shared_heads,
             .deterministic = d.pass == "forward" || has_deterministic(d),
             .compute = d.compute,
-            .compute_only = d.compute_only};
+            .compute_only = d.compute_only,
+            .lse_gradient = d.serves.lse_gradient};
   }
   const StageOperations& of;
   std::string element;
@@ -382,7 +396,7 @@ int workbook_forward(int index, const workbook_problem* problem, const workbook_
 
 int workbook_backward(int index, const workbook_problem* problem, const workbook_backward_tensors* tensors,
                       void* workspace, size_t workspace_bytes, void* stream) {
-  static_assert(sizeof *tensors == (workbook::backward_tensors.size() + dsink + 1) * sizeof tensors->Q);
+  static_assert(sizeof *tensors == (workbook::backward_tensors.size() + dlse + 1) * sizeof tensors->Q);
   return status_of(
       [&] { run(index, "backward", problem, &given("tensors", tensors).Q, workspace, workspace_bytes, stream); });
 }

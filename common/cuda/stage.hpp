@@ -185,7 +185,8 @@ BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t)
           t.dV.data(),
           data_or_none(t.of_mask.sink),
           data_or_none(t.of_mask.starts),
-          data_or_none(t.dsink)};
+          data_or_none(t.dsink),
+          data_or_none(t.dlse)};
 }
 
 /// The numbers of Arguments::setting(); Br, Bc and warps; a variant's number; unobserved; shared_limit. Q, K, V as
@@ -203,7 +204,7 @@ Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments
 }
 
 /// The numbers of run_forward, with Bc, Br and warps as sizes; float_gradients. Q, K, V, O, dO as 16-bit codes, lse ->
-/// dQ, dK, dV as codes, or floats.
+/// dQ, dK, dV as codes, or floats. With the number lse_gradient also dlse.
 template <class Element, class Gradient, class Launch>
 void run_backward(const Described<BackwardStage<Element>>& stage, const Arguments& call,
                   Launch BackwardStage<Element>::*launch) {
@@ -253,10 +254,11 @@ void start_backward(const Described<BackwardStage<Element>>& stage, const Argume
   const OnStream on(stream);
   const auto [kernels, tiles] = chosen<GradientTiles>(stage, call);
   GivenTensors<Element> t{call};
-  kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), t("dO"), call.array<float>("lse").data(), t("dQ"),
-                  t("dK"), t("dV"), t.template optional_value<float>("given sink"),
-                  t.template optional_value<std::int32_t>("given starts"), t.template optional_value<float>("dsink")},
-                 tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
+  kernels.launch(
+      {call.setting(), t("Q"), t("K"), t("V"), t("O"), t("dO"), call.array<float>("lse").data(), t("dQ"), t("dK"),
+       t("dV"), t.template optional_value<float>("given sink"), t.template optional_value<std::int32_t>("given starts"),
+       t.template optional_value<float>("dsink"), t.template optional_value<float>("dlse")},
+      tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
 }
 #endif
 

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* The version of this interface; workbook_interface() returns the library's. */
-#define WORKBOOK_INTERFACE 2
+#define WORKBOOK_INTERFACE 3
 
 enum workbook_status {
   WORKBOOK_OK = 0,
@@ -56,6 +56,7 @@ typedef struct workbook_stage {
   int deterministic; /* 1: a problem may request bitwise reproducible results */
   int compute;       /* the lowest compute capability; 80 means 8.0 */
   int compute_only;  /* 1: only that compute capability */
+  int lse_gradient;  /* 1: the loss may depend on lse too (dlse) */
 } workbook_stage;
 
 int workbook_stage_count(void);
@@ -76,6 +77,7 @@ typedef struct workbook_problem {
    * documents; with starts, as for packed sequences). Chapter 17 has "+rope" (rows of Q and K are rotated by their
    * positions) and "+dropout=0.1,7" (drops a tenth of P, with the seed 7). */
   const char* mask;
+  int lse_gradient; /* 1: a backward call has dlse */
 } workbook_problem;
 
 /* data: aligned to 16 bytes. strides: from one element to the next, in elements, in the order of the sizes above; NULL
@@ -98,6 +100,7 @@ typedef struct workbook_backward_tensors {
   workbook_tensor dQ, dK, dV;          /* out */
   workbook_tensor sink, starts;        /* in, as above */
   workbook_tensor dsink;               /* out, (H), float, if the mask has "+sink" */
+  workbook_tensor dlse;                /* in, (B, H, Nq), float, if the problem has lse_gradient, otherwise NULL */
 } workbook_backward_tensors;
 
 /* Bytes of device memory, aligned to 256 bytes, that a call for this problem needs in addition to its tensors; its

@@ -11,10 +11,12 @@ import itertools
 import os
 import pathlib
 import re
+import shutil
 import struct
+import tempfile
 import threading
 
-INTERFACE = 2
+INTERFACE = 3
 LONGEST_MEMORY = 4096  # maximum number of cached plans
 
 
@@ -55,6 +57,7 @@ class _Stage(ctypes.Structure):
         ("deterministic", ctypes.c_int),
         ("compute", ctypes.c_int),
         ("compute_only", ctypes.c_int),
+        ("lse_gradient", ctypes.c_int),
     ]
 
 
@@ -63,6 +66,7 @@ class _Problem(ctypes.Structure):
         ("scale", ctypes.c_float),
         ("deterministic", ctypes.c_int),
         ("mask", ctypes.c_char_p),
+        ("lse_gradient", ctypes.c_int),
     ]
 
 
@@ -112,6 +116,7 @@ class Stage:
         self.masks = tuple(mask.decode() for mask in c.masks[: c.mask_count])
         self.shared_heads, self.deterministic = bool(c.shared_heads), bool(c.deterministic)
         self.compute, self.compute_only = c.compute, bool(c.compute_only)
+        self.lse_gradient = bool(c.lse_gradient)
 
     def __repr__(self):
         return (
@@ -125,14 +130,15 @@ class Plan:
     """The stage for a problem, and the bytes of device memory that it needs in addition to the tensors.
 
     of: the problem as arguments of Library.plan(), to get the other pass's plan. extras: whether a call has, after the
-    addresses of the tensors, those of sinks and of packed sequences' starts, and in a backward pass that of dsink.
+    addresses of the tensors, those of sinks and of packed sequences' starts, and in a backward pass those of dsink and
+    dlse.
     """
 
     __slots__ = ("stage", "of", "problem", "workspace", "start", "pack", "extras")
 
     def __init__(self, stage, of, problem, workspace, call, packs):
         self.stage, self.of, self.problem, self.workspace = stage, of, problem, workspace
-        self.extras = "+" in of[-1] or starts_of(of[-1]) is not None
+        self.extras = bool(problem.lse_gradient) or "+" in of[-1] or starts_of(of[-1]) is not None
         self.pack = packs[self.extras]
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
@@ -152,7 +158,7 @@ class Library:
         c.workbook_stage_at.argtypes = [ctypes.c_int, ctypes.POINTER(_Stage)]
         c.workbook_workspace.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
         self._calls = {}
-        for name, tensors, extras in (("forward", 5, 2), ("backward", 9, 3)):
+        for name, tensors, extras in (("forward", 5, 2), ("backward", 9, 4)):
             call = getattr(c, f"workbook_{name}")
             call.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_size_t, ctypes.c_void_p]
             # For each tensor: its address, and no strides.
@@ -170,14 +176,15 @@ class Library:
         if status != 0:
             raise _ERRORS.get(status, WorkbookError)(self._c.workbook_error().decode(errors="replace"))
 
-    def plan(self, pass_, element, sizes, scale, mask, deterministic=False):
+    def plan(self, pass_, element, sizes, scale, mask, deterministic=False, lse_gradient=False):
         """The plan of a problem, with the first stage that supports it.
 
         pass_: "forward" or "backward"; element: "float16", "bfloat16"; sizes: (B, H, Hkv, Nq, Nk, d); mask: in the
-        syntax of workbook.h, "causal" or "window=256,0+softcap=50+alibi+sink+lengths=100,37". NotServed, with each
-        stage's message, if no stage supports it; Unavailable if it cannot run here.
+        syntax of workbook.h, "causal" or "window=256,0+softcap=50+alibi+sink+lengths=100,37"; lse_gradient: the loss
+        depends on the LSE. NotServed, with each stage's message, if no stage supports it; Unavailable if it cannot run
+        here.
         """
-        key = (pass_, element, sizes, scale, mask, deterministic)
+        key = (pass_, element, sizes, scale, mask, deterministic, lse_gradient)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._make_plan(*key)
@@ -186,7 +193,12 @@ class Library:
             self._plans[key] = plan
         return plan
 
-    def _make_plan(self, pass_, element, sizes, scale, mask, deterministic):
+    def head_dim(self, element, d):
+        """The smallest head dimension from d on that a stage supports for this element type; d if there is none."""
+        dims = {dim for stage in self.stages if stage.element == element for dim in stage.head_dims}
+        return min((dim for dim in dims if dim >= d), default=d)
+
+    def _make_plan(self, pass_, element, sizes, scale, mask, deterministic, lse_gradient):
         of_pass = [stage for stage in self.stages if stage.pass_ == pass_]
         stages = [stage for stage in of_pass if stage.element == element]
         if not stages:
@@ -195,7 +207,7 @@ class Library:
                 f"dtype = {element}: no {pass_} pass of {self.path} supports it; "
                 f"allowed: {', '.join(allowed) or 'none'}"
             )
-        problem = _Problem(*sizes, scale, int(deterministic), mask.encode())
+        problem = _Problem(*sizes, scale, int(deterministic), mask.encode(), int(lse_gradient))
         refusals, worst = [], NotServed
         for stage in stages:
             needed = ctypes.c_size_t()

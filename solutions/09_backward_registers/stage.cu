@@ -17,11 +17,12 @@ BackwardStage<Element> stage_for() {
       .tiles = built,
       .shared_bytes = shared_bytes<Element>,
       .compute = 80,  // mma.m16n8k16 and cp.async
+      .serves = {.lse_gradient = true},
       .extra = {scratch<float2>("row_stats", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
       .launch =
           [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
             int* semaphores = deterministic ? extra.array<int>("semaphores") : nullptr;
-            backward(call, nullptr, {extra.array<float2>("row_stats"), extra.array<float>("dQ_sum"), semaphores},
+            backward(call, call.dlse, {extra.array<float2>("row_stats"), extra.array<float>("dQ_sum"), semaphores},
                      tiles);
           },
   };
