@@ -143,13 +143,31 @@ class Plan:
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
 
+_versions = {}  # by path: what identifies the file that was loaded first
+_copies = {}  # by path and version: folders with copies of files that have replaced it
+
+
+def _file_to_load(path):
+    """The path; or, if this process has loaded another file from it, a copy of the file, since the operating system's
+    loader would return the first one again."""
+    path = os.path.abspath(path)
+    status = os.stat(path)
+    version = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    if _versions.setdefault(path, version) == version:
+        return path
+    if (path, version) not in _copies:
+        folder = _copies[path, version] = tempfile.TemporaryDirectory(prefix="workbook-")
+        shutil.copy2(path, folder.name)
+    return os.path.join(_copies[path, version].name, os.path.basename(path))
+
+
 class Library:
     """A shared library built by ./workbook library."""
 
     def __init__(self, path):
         self.path = str(path)
         try:
-            self._c = c = ctypes.CDLL(self.path)
+            self._c = c = ctypes.CDLL(_file_to_load(self.path))
         except OSError as error:
             raise Unavailable(f"library {path}: {error}") from None
         c.workbook_error.restype = c.workbook_backend.restype = ctypes.c_char_p
@@ -224,12 +242,41 @@ class Library:
                 refusals.append(f"mask = {mask}: {part} is supported by {serves}; allowed: a library with it")
         raise worst("\n".join(refusals))
 
-    def run(self, plan, addresses, workspace=None, stream=None):
+    def run(self, plan, addresses, workspace=None, stream=None, keep=()):
         """Starts a stage. addresses: of the tensors in the order of workbook.h, without gaps, aligned to 16 bytes.
-        If the plan has extras, the addresses of sinks and so on follow; 0 if the mask does not need one."""
+        If the plan has extras, the addresses of sinks and so on follow; 0 if the mask does not need one.
+        KeyboardInterrupt ends a call on the simulator. keep: the tensors, referenced until the call ends."""
+        if self.backend == "sim" and threading.current_thread() is threading.main_thread():
+            return self._run_interruptibly(plan, addresses, keep)
+        self._run(plan, addresses, workspace, stream)
+
+    def _run(self, plan, addresses, workspace=None, stream=None):
         status = plan.start(plan.pack(*addresses), workspace, plan.workspace, stream)
         if status != 0:
             self._check(status)
+
+    def _run_interruptibly(self, plan, addresses, keep):
+        """Calls the library in another thread, since Python delays signal handlers until a call of the main thread
+        returns."""
+        errors = []
+
+        def call(keep=keep):
+            try:
+                self._run(plan, addresses)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=call, daemon=True)
+        try:
+            thread.start()
+            thread.join()
+        except BaseException:  # KeyboardInterrupt, or what another signal handler raises
+            while thread.is_alive():  # the call may not have begun
+                self._c.workbook_interrupt()
+                thread.join(0.05)
+            raise
+        for error in errors:
+            raise error
 
     def synchronize(self):
         """Waits for the device. Raises KernelFailed or OpenExercise for kernels launched since the last call."""
