@@ -53,19 +53,102 @@ def flag(name, value):
     return _refuse(name, value, "True and False")
 
 
-def numbers(name, values, count=None, allowed="whole numbers"):
-    """Integers, as many as `count` if it is given."""
+def numbers(name, values):
+    """Integers, as a tuple."""
     try:
         each = tuple(values)
     except TypeError:
-        _refuse(name, values, f"a sequence of {allowed}")
-    if isinstance(values, (str, bytes)) or (count is not None and len(each) != count):
-        _refuse(name, values, f"{count or 'a sequence of'} {allowed}")
-    return tuple(whole_number(f"{name}[{i}]", value, allowed) for i, value in enumerate(each))
+        _refuse(name, values, "a sequence of whole numbers")
+    if isinstance(values, (str, bytes)):
+        _refuse(name, values, "a sequence of whole numbers")
+    return tuple(whole_number(f"{name}[{i}]", value) for i, value in enumerate(each))
+
+
+def window(name, value):
+    """The two sides of a window; -1: no end. None and negative numbers mean no end; one number is both sides."""
+    allowed = "2 whole numbers, or one for both sides; None and negative numbers mean no end"
+    if value is None or type(value) is int or getattr(value, "shape", None) == ():
+        value = value, value
+    try:
+        sides = tuple(value)
+    except TypeError:
+        _refuse(name, value, allowed)
+    if isinstance(value, (str, bytes)) or len(sides) != 2:
+        _refuse(name, value, allowed)
+    sides = [-1 if x is None else whole_number(f"{name}[{i}]", x, allowed) for i, x in enumerate(sides)]
+    return max(sides[0], -1), max(sides[1], -1)
+
+
+def lengths_of(value):
+    """The lengths of packed sequences: of Q, and of K or None if they are the same. value: lengths, or two sequences of
+    lengths."""
+    try:
+        pair = tuple(value)
+    except TypeError:
+        _refuse("lengths", value, "a sequence of whole numbers, or two sequences")
+    if len(pair) != 2 or not all(hasattr(x, "__len__") and getattr(x, "shape", None) != () for x in pair):
+        return _lengths("lengths", value), None
+    of_queries, of_keys = _lengths("lengths[0]", pair[0]), _lengths("lengths[1]", pair[1])
+    if len(of_queries) != len(of_keys):
+        raise NotServed(f"lengths = {len(of_queries)} for Q, {len(of_keys)} for K: allowed: equally many")
+    return of_queries, None if of_queries == of_keys else of_keys
+
+
+def _lengths(name, values):
+    lengths = numbers(name, values)
+    for i, length in enumerate(lengths):
+        if length < 0:
+            raise NotServed(f"{name}[{i}] = {length}: allowed: whole numbers from 0 on")
+    return lengths
+
+
+def add_up(lengths, Nq, Nk):
+    """NotServed unless the lengths of lengths_of() add up to the numbers of queries and keys."""
+    for each, allowed in zip(lengths, ((Nq, Nk) if lengths[1] is None else (Nq,), (Nk,))):
+        if each is not None and any(sum(each) != rows for rows in allowed):
+            text = ",".join(map(str, each))
+            raise NotServed(f"lengths = {text}: the lengths add up to {sum(each)}, with Nq = {Nq}, Nk = {Nk}: allowed: "
+                            f"lengths that add up to {'both' if lengths[1] is None else allowed[0]}")  # fmt: skip
+
+
+def starts(name, values):
+    """The lengths between FlashAttention's cu_seqlens."""
+    given = numbers(name, values)
+    if not given or given[0] != 0 or any(a > b for a, b in zip(given, given[1:])):
+        raise NotServed(f"{name} = {list(given)}: allowed: whole numbers from 0 on, in ascending order")
+    return tuple(b - a for a, b in zip(given, given[1:]))
+
+
+def slopes(H):
+    """The usual slopes of ALiBi: 2^(-8(h + 1)/H) if H is a power of two; otherwise those of the next lower power of
+    two, then every second one of twice as many. Source: Press et al. 2022 (ALiBi), get_slopes() in its code."""
+    power = 1 << (H.bit_length() - 1)
+    regular = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
+    return regular if power == H else regular + slopes(2 * power)[::2][: H - power]
+
+
+def require_usual_slopes(given, H):
+    """NotServed for alibi_slopes, (H) or (B, H), that are not slopes(H). Waits for the device."""
+    if getattr(given, "shape", ())[-1:] != (H,):
+        _refuse("alibi_slopes", given, f"the usual slopes, ({H},) or (B, {H})")
+    rows = given.tolist()
+    for row in rows if len(given.shape) > 1 else [rows]:
+        for h, (slope, usual) in enumerate(zip(row, slopes(H))):
+            if not abs(slope - usual) <= 1e-5 * usual:
+                raise NotServed(f"alibi_slopes[{h}] = {slope}: allowed: {usual:.6g}, the usual slope")
 
 
 def is_torch(array):
     return hasattr(array, "requires_grad")
+
+
+def backend_of(array):
+    """The module that computes with arrays, or with tensors."""
+    if is_torch(array):
+        from . import torch_operators as module
+    else:
+        from . import numpy_arrays as module
+    return module
 
 
 def arrays(axes, **given):
@@ -90,5 +173,5 @@ def checked(causal, scale, deterministic, mask, lengths):
     if mask is not None and not isinstance(mask, str):
         _refuse("mask", mask, "None and a text such as 'causal'")
     if lengths is not None:
-        lengths = numbers("lengths", lengths)
+        lengths = lengths_of(lengths)
     return flag("causal", causal), scale, flag("deterministic", deterministic), mask, lengths

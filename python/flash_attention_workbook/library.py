@@ -40,6 +40,8 @@ class KernelFailed(WorkbookError):
     """A kernel failed, or the simulator reports mistakes in it: races, accesses outside a tensor, …"""
 
 
+_LATER_PARTS = ("softcap", "alibi", "lengths", "rope", "dropout")
+
 _ERRORS = {1: NotServed, 2: Unavailable, 3: OpenExercise, 4: KernelFailed, 5: MemoryError}
 
 
@@ -70,17 +72,21 @@ class _Problem(ctypes.Structure):
     ]
 
 
-def mask_text(causal, mask, sink, lengths):
-    """The mask of a call in the syntax of workbook.h."""
+def mask_text(causal, mask, sink):
+    """The mask of a call in the syntax of workbook.h. The first part may be left out: "softcap=50"."""
     if mask is None:
         mask = "causal" if causal else "none"
     elif causal:
         raise NotServed(f"causal = True, mask = {mask}: allowed: only one of the two")
-    if sink is not None:
-        mask += "+sink"
-    if lengths is not None:
-        mask += "+lengths=" + ",".join(str(int(length)) for length in lengths)
-    return mask
+    elif mask.partition("=")[0].partition("+")[0] in _LATER_PARTS:
+        mask = "none+" + mask
+    return mask if sink is None else mask + "+sink"
+
+
+def with_lengths(mask, lengths):
+    """The mask for packed sequences. Empty sequences have no rows, and a single one needs no mask."""
+    lengths = [length for length in lengths if length > 0]
+    return mask if len(lengths) < 2 else mask + "+lengths=" + ",".join(map(str, lengths))
 
 
 def starts_of(mask):

@@ -4,7 +4,8 @@ import math
 
 import numpy
 
-from .library import NotServed, library_for, mask_text, starts_of
+from . import checked as entry
+from .library import NotServed, library_for, mask_text, starts_of, with_lengths
 
 
 def dense(array):
@@ -35,57 +36,127 @@ def sizes_of(Q, K, V):
     return B, H, Hkv, Nq, Nk, d
 
 
-def _arguments(Q, K, V, mask, scale):
-    sizes = sizes_of(Q, K, V)
-    if scale is None:
-        scale = 1 / math.sqrt(max(sizes[-1], 1))
-    return Q.dtype.name, sizes, scale, mask
+def _sink(sink, H):
+    """The sinks as float32; None if there are none."""
+    if sink is None:
+        return None
+    sink = numpy.asarray(sink)
+    if sink.dtype.kind not in "fiu" and sink.dtype.name != "bfloat16":
+        raise NotServed(f"sink.dtype = {sink.dtype}: allowed: float32, or another type of real numbers")
+    if sink.shape != (H,):
+        raise NotServed(f"sink.shape = {sink.shape}: allowed: {(H,)}, one for each query head")
+    return dense(sink.astype(numpy.float32))
 
 
-def _extras(mask, sink, H):
-    """Sinks and the starts of packed sequences; None if there are none."""
-    if sink is not None:
-        sink = numpy.asarray(sink)
-        if sink.dtype.kind not in "fiu":
-            raise NotServed(f"sink.dtype = {sink.dtype}: allowed: float32, or another type of real numbers")
-        if sink.shape != (H,):
-            raise NotServed(f"sink.shape = {sink.shape}: allowed: {(H,)}, one for each query head")
-        sink = dense(sink.astype(numpy.float32))
+def _padded(pad, *arrays):
+    """The arrays with zeros in the columns up to a head dimension that a stage supports."""
+    d = max(array.shape[-1] for array in arrays)
+    d = library_for("sim").head_dim(arrays[0].dtype.name, d) if pad else d
+    widths = [[(0, 0)] * (array.ndim - 1) + [(0, d - array.shape[-1])] for array in arrays]
+    return [numpy.pad(array, width) if pad else array for array, width in zip(arrays, widths)]
+
+
+def _packed(mask, lengths, Nq, Nk):
+    """The mask with the lengths of packed sequences; or the slices of each sequence's queries and keys, if the lengths
+    of Q and K differ."""
+    if lengths is None:
+        return mask, None
+    entry.add_up(lengths, Nq, Nk)
+    if lengths[1] is None:
+        return with_lengths(mask, lengths[0]), None
+    ends = [numpy.cumsum(each).tolist() for each in lengths]
+    slices = [[slice(end - n, end) for end, n in zip(*each)] for each in zip(ends, lengths)]
+    return mask, list(zip(*slices))
+
+
+def _plan(pass_, arrays, scale, mask, *options):
+    """The library and the plan; no plan for tensors without elements, whose results no stage needs to compute."""
+    sizes = sizes_of(*arrays)
+    library = library_for("sim")
+    plan = library.plan(pass_, arrays[0].dtype.name, tuple(max(size, 1) for size in sizes), scale, mask, *options)
+    B, _, _, Nq, Nk, _ = sizes
+    return library, plan if B and Nq and Nk else None
+
+
+def _starts(mask):
     starts = starts_of(mask)
-    return sink, None if starts is None else numpy.array(starts, numpy.int32)
+    return None if starts is None else numpy.array(starts, numpy.int32)
 
 
 def _run(library, plan, arrays, extras):
     arrays = [*arrays, *extras] if plan.extras else arrays
-    library.run(plan, [0 if array is None else array.ctypes.data for array in arrays])
+    library.run(plan, [0 if array is None else array.ctypes.data for array in arrays], keep=arrays)
 
 
-def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths):
+def _forward(Q, K, V, scale, mask, sink):
+    library, plan = _plan("forward", (Q, K, V), scale, mask)
+    O, lse = dense(numpy.empty_like(Q)), dense(numpy.empty(Q.shape[:3], numpy.float32))
+    if plan is None:
+        O[...] = 0
+        lse[...] = -math.inf if sink is None else sink[:, None]
+    else:
+        _run(library, plan, (Q, K, V, O, lse), (sink, _starts(mask)))
+    return O, lse
+
+
+def _backward(Q, K, V, O, dO, lse, dlse, scale, mask, sink, deterministic):
+    library, plan = _plan("backward", (Q, K, V), scale, mask, deterministic, dlse is not None)
+    gradients = [dense(numpy.zeros_like(array)) for array in (Q, K, V)]
+    dsink = None if sink is None else numpy.zeros_like(sink)
+    if plan is not None:
+        _run(library, plan, (Q, K, V, O, dO, lse, *gradients), (sink, _starts(mask), dsink, dlse))
+    elif sink is not None and dlse is not None:
+        dsink = dlse.sum((0, 2), dtype=numpy.float32)  # without keys the LSE is the sink
+    return *gradients, dsink
+
+
+def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad):
+    """See the package's attention()."""
     if fallback:
         raise NotServed("fallback = True: allowed only with PyTorch tensors")
-    Q, K, V = (dense(array) for array in (Q, K, V))
-    mask = mask_text(causal, mask, sink, lengths)
-    library = library_for("sim")
-    plan = library.plan("forward", *_arguments(Q, K, V, mask, scale))
-    O, lse = dense(numpy.empty_like(Q)), dense(numpy.empty(Q.shape[:3], numpy.float32))
-    _run(library, plan, (Q, K, V, O, lse), _extras(mask, sink, Q.shape[1]))
+    columns = V.shape[-1]
+    if scale is None:
+        scale = 1 / math.sqrt(max(Q.shape[-1], 1))
+    mask, sink = mask_text(causal, mask, sink), _sink(sink, Q.shape[1])
+    mask, slices = _packed(mask, lengths, Q.shape[2], K.shape[2])
+    Q, K, V = (dense(array) for array in _padded(pad, Q, K, V))
+    if slices is None:
+        O, lse = _forward(Q, K, V, scale, mask, sink)
+    else:
+        sizes_of(Q, K, V)
+        of_each = [[dense(x[:, :, s]) for x, s in zip((Q, K, V), (q, k, k))] for q, k in slices]
+        O, lse = (numpy.concatenate(x, 2) for x in zip(*(_forward(*each, scale, mask, sink) for each in of_each)))
+    O = O[..., :columns] if pad else O
     return (O, lse) if return_lse else O
 
 
-def attention_gradients(dO, Q, K, V, O, lse, causal, scale, deterministic, mask, sink, lengths):
-    for name, array, expected in (("dO", dO, Q), ("O", O, Q)):
-        if array.shape != expected.shape or array.dtype.newbyteorder("=") != expected.dtype.newbyteorder("="):
-            raise NotServed(
-                f"{name}: {array.shape}, {array.dtype}; allowed: as query, {expected.shape}, {expected.dtype}"
-            )
-    if lse.shape != Q.shape[:3] or lse.dtype.newbyteorder("=") != numpy.float32:
-        raise NotServed(f"lse: {lse.shape}, {lse.dtype}; allowed: {Q.shape[:3]}, float32")
-    inputs = [dense(array) for array in (Q, K, V, O, dO, lse)]
-    library = library_for("sim")
-    mask = mask_text(causal, mask, sink, lengths)
-    plan = library.plan("backward", *_arguments(*inputs[:3], mask, scale), deterministic)
-    gradients = [dense(numpy.empty_like(array)) for array in inputs[:3]]
-    sink, starts = _extras(mask, sink, Q.shape[1])
-    dsink = None if sink is None else numpy.empty_like(sink)
-    _run(library, plan, (*inputs, *gradients), (sink, starts, dsink))
+def attention_gradients(dO, Q, K, V, O, lse, dlse, causal, scale, deterministic, mask, sink, lengths, pad):
+    """See the package's attention_gradients()."""
+    like_O = (*Q.shape[:3], V.shape[-1]) if pad else Q.shape
+    for name, array in (("dO", dO), ("O", O)):
+        if array.shape != like_O or array.dtype.newbyteorder("=") != Q.dtype.newbyteorder("="):
+            raise NotServed(f"{name}: {array.shape}, {array.dtype}; allowed: as query, {like_O}, {Q.dtype}")
+    for name, array in (("lse", lse), ("dlse", dlse)):
+        if array is not None and (array.shape != Q.shape[:3] or array.dtype.newbyteorder("=") != numpy.float32):
+            raise NotServed(f"{name}: {array.shape}, {array.dtype}; allowed: {Q.shape[:3]}, float32")
+    columns = [array.shape[-1] for array in (Q, K, V)]
+    if scale is None:
+        scale = 1 / math.sqrt(max(Q.shape[-1], 1))
+    mask, sink = mask_text(causal, mask, sink), _sink(sink, Q.shape[1])
+    mask, slices = _packed(mask, lengths, Q.shape[2], K.shape[2])
+    inputs = [dense(array) for array in (*_padded(pad, Q, K, V, O, dO), lse)]
+    dlse = None if dlse is None else dense(dlse)
+    options = scale, mask, sink, deterministic
+    if slices is None:
+        *gradients, dsink = _backward(*inputs, dlse, *options)
+    else:
+        sizes_of(*inputs[:3])
+        parts = []
+        for q, k in slices:
+            each = [dense(x[:, :, s]) for x, s in zip(inputs, (q, k, k, q, q, q))]
+            parts.append(_backward(*each, None if dlse is None else dense(dlse[:, :, q]), *options))
+        *gradients, dsinks = zip(*parts)
+        gradients = [numpy.concatenate(gradient, 2) for gradient in gradients]
+        dsink = None if sink is None else sum(dsinks)
+    gradients = [gradient[..., :count] for gradient, count in zip(gradients, columns)] if pad else gradients
     return tuple(gradients) if sink is None else (*gradients, dsink)

@@ -9,6 +9,7 @@ bypasses PyTorch's dispatcher, which costs more than the call. It then uses an a
 calls the library directly.
 """
 
+import itertools
 import math
 import os
 
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .library import LONGEST_MEMORY, NotServed, library_for, mask_text, starts_of
+from . import checked as entry
+from .library import LONGEST_MEMORY, NotServed, library_for, mask_text, starts_of, with_lengths
 
 _NAMESPACE = "flash_attention_workbook"
 _ELEMENTS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -26,12 +28,15 @@ _current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 _OF_INPUTS = "Tensor query, Tensor key, Tensor value"
-_OF_BOTH = "float scale, str mask, bool deterministic, Tensor? sink=None, Tensor? starts=None"
+_OF_BOTH = (
+    "float scale, str mask, bool deterministic, Tensor? sink=None, Tensor? starts_q=None, Tensor? starts_k=None"
+)
 torch.library.define(f"{_NAMESPACE}::forward", f"({_OF_INPUTS}, {_OF_BOTH}) -> (Tensor, Tensor)",
                      tags=(torch.Tag.pt2_compliant_tag,))  # fmt: skip
 torch.library.define(
     f"{_NAMESPACE}::backward",
-    f"(Tensor dO, {_OF_INPUTS}, Tensor O, Tensor lse, {_OF_BOTH}) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor dO, {_OF_INPUTS}, Tensor O, Tensor lse, {_OF_BOTH}, Tensor? dlse=None) -> "
+    "(Tensor, Tensor, Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
@@ -63,19 +68,19 @@ def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> tuple:
 _plans = {}  # cache of plans, by everything that a plan depends on
 
 
-def plan_for(pass_, query, key, value, scale, mask, deterministic):
+def plan_for(pass_, query, key, value, scale, mask, deterministic, lse_gradient=False):
     """The library and its plan for this problem. NotServed or Unavailable if there is none. With deterministic, the
 forward pass also checks the backward pass, so that the error comes early."""
     library = library_for("cuda" if query.is_cuda else "sim")
     which = (
         library, pass_, query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device,
-        key.device, value.device, scale, mask, deterministic,
+        key.device, value.device, scale, mask, deterministic, lse_gradient,
     )  # fmt: skip
     plan = _plans.get(which)
     if plan is None:
         element = _ELEMENTS.get(query.dtype) or str(query.dtype).removeprefix("torch.")
         problem = (element, sizes_of(query, key, value), scale, mask)
-        plan = library.plan(pass_, *problem, bool(deterministic) and pass_ == "backward")
+        plan = library.plan(pass_, *problem, bool(deterministic) and pass_ == "backward", lse_gradient)
         if deterministic:
             library.plan("backward", *problem, True)
         if len(_plans) >= LONGEST_MEMORY:
@@ -84,8 +89,22 @@ forward pass also checks the backward pass, so that the error comes early."""
     return library, plan
 
 
-def _extras(query, sink, starts):
-    """Sinks and starts without gaps. NotServed for sinks that are not (H), float32, on the query's device."""
+_starts = {}  # of packed sequences, by mask and device, which saves a copy to the GPU for each call
+
+
+def _starts_on(device, mask):
+    if "lengths=" not in mask and "documents=" not in mask:
+        return None
+    known = _starts.get((mask, device))
+    if known is None:
+        if len(_starts) >= LONGEST_MEMORY:
+            _starts.clear()
+        known = _starts[mask, device] = torch.tensor(starts_of(mask), dtype=torch.int32, device=device)
+    return known
+
+
+def _extras(query, mask, sink):
+    """Sinks without gaps, and starts. NotServed for sinks that are not (H), float32, on the query's device."""
     if sink is not None:
         if sink.shape != query.shape[1:2] or sink.dtype != torch.float32 or sink.device != query.device:
             raise NotServed(
@@ -93,7 +112,7 @@ def _extras(query, sink, starts):
                 f"torch.float32 on {query.device}"
             )
         sink = sink.contiguous()
-    return sink, starts
+    return sink, _starts_on(query.device, mask)
 
 
 def _run(library, plan, tensors, extras):
@@ -102,7 +121,7 @@ def _run(library, plan, tensors, extras):
     if plan.extras:
         addresses += [0 if tensor is None else tensor.data_ptr() for tensor in extras]
     if not first.is_cuda:
-        return library.run(plan, addresses)
+        return library.run(plan, addresses, keep=(tensors, extras))
     index = first.get_device()
     if index != _current_device():
         with torch.cuda.device(index):
@@ -117,26 +136,72 @@ def _run(library, plan, tensors, extras):
         library.synchronize()
 
 
-def _run_forward(library, plan, query, key, value, sink, starts):
+def _run_forward(library, plan, query, key, value, sink):
     """The inputs without gaps, O and LSE."""
     query, key, value = dense(query), dense(key), dense(value)
     O = torch.empty_like(query)
     lse = query.new_empty(query.shape[:3], dtype=torch.float32)
     tensors = (query, key, value, O, lse)
-    _run(library, plan, tensors, _extras(query, sink, starts))
+    _run(library, plan, tensors, _extras(query, plan.of[-1], sink))
     return tensors
 
 
-def run_forward(query, key, value, scale, mask, deterministic, sink=None, starts=None):
+def _sequences(query, key, value, starts_q, starts_k):
+    """The lengths of the packed sequences of Q and of K, from FlashAttention's cu_seqlens. Waits for the device."""
+    sizes_of(query, key, value)
+    given = ("cu_seqlens_q", starts_q), ("cu_seqlens_k", starts_k)
+    lengths = entry.lengths_of([entry.starts(name, starts.tolist()) for name, starts in given])
+    entry.add_up(lengths, query.shape[2], key.shape[2])
+    return lengths
+
+
+def _split(tensors, lengths):
+    """For each sequence, its rows of the tensors, each of which has its lengths."""
+    return zip(*(tensor.split(each, 2) for tensor, each in zip(tensors, lengths)))
+
+
+def _has_no_pairs(query, key):
+    return query.shape[0] == 0 or query.shape[2] == 0 or key.shape[2] == 0
+
+
+def run_forward(query, key, value, scale, mask, deterministic, sink=None, starts_q=None, starts_k=None):
     """O and LSE, without gradients."""
+    if starts_q is not None:
+        of_queries, of_keys = _sequences(query, key, value, starts_q, starts_k)
+        if of_keys is not None:
+            each = _split((query, key, value), (of_queries, of_keys, of_keys))
+            parts = [run_forward(*tensors, scale, mask, deterministic, sink) for tensors in each]
+            return tuple(torch.cat(part, 2) for part in zip(*parts))
+        mask = with_lengths(mask, of_queries)
+    if _has_no_pairs(query, key):
+        sizes_of(query, key, value)
+        lse = query.new_full(query.shape[:3], -math.inf, dtype=torch.float32)
+        return query.new_zeros(query.shape), lse if sink is None else lse.copy_(sink[:, None].expand(lse.shape[1:]))
     how = plan_for("forward", query, key, value, scale, mask, deterministic)
-    return _run_forward(*how, query, key, value, sink, starts)[3:]
+    return _run_forward(*how, query, key, value, sink)[3:]
 
 
-def run_backward(dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts=None):
+def run_backward(
+    dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts_q=None, starts_k=None, dlse=None
+):
     """dQ, dK, dV and dsink, which is empty without sinks, because an operator's results must be tensors."""
-    how = plan_for("backward", query, key, value, scale, mask, deterministic)
-    *gradients, dsink = _run_backward(*how, dO, query, key, value, O, lse, sink, starts)
+    if starts_q is not None:
+        of_queries, of_keys = _sequences(query, key, value, starts_q, starts_k)
+        if of_keys is not None:
+            tensors = (dO, query, key, value, O, lse) if dlse is None else (dO, query, key, value, O, lse, dlse)
+            rows = (of_queries, of_queries, of_keys, of_keys, of_queries, of_queries, of_queries)
+            options = scale, mask, deterministic, sink, None, None
+            parts = [run_backward(*each[:6], *options, *each[6:]) for each in _split(tensors, rows)]
+            *gradients, dsinks = zip(*parts)
+            return (*(torch.cat(gradient, 2) for gradient in gradients), torch.stack(dsinks).sum(0))
+        mask = with_lengths(mask, of_queries)
+    if _has_no_pairs(query, key):
+        dsink = _empty_dsink(query, sink).zero_()
+        if sink is not None and dlse is not None:  # without keys the LSE is the sink
+            dsink += dlse.sum((0, 2))
+        return (*(tensor.new_zeros(tensor.shape) for tensor in (query, key, value)), dsink)
+    how = plan_for("backward", query, key, value, scale, mask, deterministic, dlse is not None)
+    *gradients, dsink = _run_backward(*how, dO, query, key, value, O, lse, sink, dlse)
     return (*gradients, _empty_dsink(query, sink) if dsink is None else dsink)
 
 
@@ -144,11 +209,12 @@ def _empty_dsink(query, sink):
     return query.new_empty(0 if sink is None else sink.shape, dtype=torch.float32)
 
 
-def _run_backward(library, plan, dO, query, key, value, O, lse, sink, starts):
+def _run_backward(library, plan, dO, query, key, value, O, lse, sink, dlse):
     query, key, value = dense(query), dense(key), dense(value)
     gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
     dsink = None if sink is None else _empty_dsink(query, sink)
-    extras = (*_extras(query, sink, starts), dsink)
+    dlse = None if dlse is None else dense(dlse)
+    extras = (*_extras(query, plan.of[-1], sink), dsink, dlse)
     _run(library, plan, (query, key, value, dense(O), dense(dO), dense(lse), *gradients), extras)
     return (*gradients, dsink)
 
@@ -158,32 +224,33 @@ torch.library.impl(f"{_NAMESPACE}::backward", ("cpu", "cuda"), run_backward)
 
 
 @torch.library.register_fake(f"{_NAMESPACE}::forward")
-def _(query, key, value, scale, mask, deterministic, sink=None, starts=None):
+def _(query, key, value, scale, mask, deterministic, sink=None, starts_q=None, starts_k=None):
     torch._check(query.dim() == 4, lambda: "query: allowed: (B, H, N, d)")
     return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake(f"{_NAMESPACE}::backward")
-def _(dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts=None):
+def _(dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts_q=None, starts_k=None, dlse=None):
     gradients = tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value))
     return (*gradients, _empty_dsink(query, sink))
 
 
 def _keep(ctx, inputs, output):
-    query, key, value, scale, mask, deterministic, sink, starts = (*inputs, None, None)[:8]
+    query, key, value, scale, mask, deterministic, sink, starts_q, starts_k = (*inputs, None, None, None)[:9]
     ctx.options = scale, mask, deterministic
     O, lse = output
-    ctx.save_for_backward(query, key, value, O, lse, sink, starts)
-    ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(query, key, value, O, lse, sink, starts_q, starts_k)
     ctx.set_materialize_grads(False)
 
 
 def _gradients(ctx, dO, dlse):
+    if dO is None and dlse is None:
+        return (None,) * 9
+    query, key, value, O, lse, sink, starts_q, starts_k = ctx.saved_tensors
     if dO is None:
-        return (None,) * 8
-    query, key, value, O, lse, sink, starts = ctx.saved_tensors
-    dQ, dK, dV, dsink = _backward(dO, query, key, value, O, lse, *ctx.options, sink, starts)
-    return dQ, dK, dV, None, None, None, None if sink is None else dsink, None
+        dO = torch.zeros_like(O)
+    dQ, dK, dV, dsink = _backward(dO, query, key, value, O, lse, *ctx.options, sink, starts_q, starts_k, dlse)
+    return dQ, dK, dV, None, None, None, None if sink is None else dsink, None, None
 
 
 def _no_second_gradients(ctx, *gradients):
@@ -201,31 +268,32 @@ class Attention(torch.autograd.Function):
     """The forward pass without the dispatcher. It saves dense inputs, so that backward need not copy them again."""
 
     @staticmethod
-    def forward(ctx, query, key, value, sink, with_lse, options, starts):
+    def forward(ctx, query, key, value, sink, with_lse, options):
         library, plan = plan_for("forward", query, key, value, *options)
-        tensors = _run_forward(library, plan, query, key, value, sink, starts)
-        ctx.how = library, plan, options, starts
+        tensors = _run_forward(library, plan, query, key, value, sink)
+        ctx.how = library, plan, options
         ctx.save_for_backward(*tensors, sink)
         O, lse = tensors[3:]
         if not with_lse:  # a second result costs microseconds in both passes
             return O
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(lse)
         return O, lse
 
     @staticmethod
     def backward(ctx, dO, dlse=None):
-        if dO is None:
-            return (None,) * 7
-        library, plan, options, starts = ctx.how
+        if dO is None and dlse is None:
+            return (None,) * 6
+        library, plan, options = ctx.how
         *tensors, sink = ctx.saved_tensors
+        if dO is None:
+            dO = torch.zeros_like(tensors[3])
         if torch.is_grad_enabled() or not _is_eager(dO):
             # create_graph=True: the operator's gradients raise the error that there are no second derivatives.
-            gradients = _backward(dO, *tensors, *options, sink, starts)
+            gradients = _backward(dO, *tensors, *options, sink, None, None, dlse)
         else:
-            plan = library.plan("backward", *plan.of, options[2])
-            gradients = _run_backward(library, plan, dO, *tensors, sink, starts)
-        return (*gradients[:3], None if sink is None else gradients[3], None, None, None)
+            plan = library.plan("backward", *plan.of, options[2], dlse is not None)
+            gradients = _run_backward(library, plan, dO, *tensors, sink, dlse)
+        return (*gradients[:3], None if sink is None else gradients[3], None, None)
 
 
 # Equivalent to Function.apply if no functorch transform is active, which _is_eager() has checked.
@@ -245,32 +313,70 @@ def _is_eager(*tensors):
 
 
 def _attention(query, key, value, sink, starts, with_lse, *options):
-    """O and LSE, or only O, with the least overhead."""
+    """O and LSE, or only O, with the least overhead. starts: of the packed sequences of Q and K, as tensors, or ()."""
     tensors = (query, key, value) if sink is None else (query, key, value, sink)
-    if not _is_eager(*tensors):
+    if not _is_eager(*tensors) or starts or _has_no_pairs(query, key):
         if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # the dispatcher would drop them
             if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
                 raise NotServed("no stage supports forward derivatives; allowed: backward derivatives")
-        results = _forward(query, key, value, *options, sink, starts)
+        results = _forward(query, key, value, *options, sink, *starts)
     elif torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]):
-        return _differentiable(query, key, value, sink, with_lse, options, starts)
+        return _differentiable(query, key, value, sink, with_lse, options)
     else:
-        results = run_forward(query, key, value, *options, sink, starts)
+        results = run_forward(query, key, value, *options, sink)
     return results if with_lse else results[0]
 
 
-def by_pytorch(query, key, value, causal, scale, dropout_p=0.0):
-    """The same by PyTorch, with the mask aligned to the last query and key."""
-    Nq, Nk = query.shape[-2], key.shape[-2]
-    mask = None
-    if causal and Nq != Nk:
-        mask = torch.ones(Nq, Nk, dtype=torch.bool, device=query.device).tril(Nk - Nq)
-    heads = query.shape[1] // key.shape[1]
-    if heads > 1:
-        key, value = (tensor.repeat_interleave(heads, 1) for tensor in (key, value))
-    return torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout_p, is_causal=causal and mask is None, scale=scale
-    )
+def _sees(kind, sides, Nq, Nk, device):
+    """The unmasked pairs of a mask, (Nq, Nk); None: all."""
+    if kind == "none":
+        return None
+    distance = torch.arange(Nk - Nq, Nk, device=device)[:, None] - torch.arange(Nk, device=device)
+    if kind == "causal":
+        return distance >= 0
+    left, right = map(int, sides.split(","))
+    return (distance <= left) & (distance >= -right)
+
+
+def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_p=0.0):
+    """O and LSE by PyTorch. The LSE is None if scaled_dot_product_attention computes O. lengths: of packed sequences of
+    Q and of K. mask: none, causal or a window, with softcap and ALiBi; NotServed for others."""
+    if lengths is not None:
+        of_queries, of_keys = lengths[0], lengths[1] or lengths[0]
+        each = _split((query, key, value), (of_queries, of_keys, of_keys))
+        parts = [by_pytorch(*tensors, scale, mask, sink, None, dropout_p) for tensors in each]
+        O, lse = zip(*parts)
+        return torch.cat(O, 2), None if lse[0] is None else torch.cat(lse, 2)
+    parts = dict(part.partition("=")[::2] for part in mask.split("+"))
+    kind, *others = parts
+    if kind not in ("none", "causal", "window") or not {"softcap", "alibi", "sink"}.issuperset(others):
+        raise NotServed(f"fallback = True, mask = {mask}: allowed with PyTorch: none, causal and window=LEFT,RIGHT, "
+                        "with +softcap=C, +alibi and sinks")  # fmt: skip
+    Nq, Nk, G = query.shape[2], key.shape[2], query.shape[1] // key.shape[1]
+    if G > 1:
+        key, value = (tensor.repeat_interleave(G, 1) for tensor in (key, value))
+    is_causal = kind == "causal" and Nq == Nk
+    sees = None if is_causal and not others else _sees(kind, parts[kind], Nq, Nk, query.device)
+    if not others:
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=sees, dropout_p=dropout_p, is_causal=is_causal, scale=scale
+        ), None
+    S = query.float() @ key.float().transpose(-1, -2) * scale
+    if "softcap" in parts:
+        S = float(parts["softcap"]) * torch.tanh(S / float(parts["softcap"]))
+    if "alibi" in parts:
+        distance = torch.arange(Nk - Nq, Nk, device=S.device)[:, None] - torch.arange(Nk, device=S.device)
+        slopes = torch.tensor(entry.slopes(S.shape[1]), device=S.device)
+        S = S - slopes[:, None, None] * distance.abs()
+    if sees is not None:
+        S = S.masked_fill(~sees, -math.inf)
+    of_row = S.new_tensor([-math.inf]) if sink is None else sink.float()
+    S = torch.cat([S, of_row[:, None, None].expand(*S.shape[:3], 1)], -1)  # the score of the sink, or none
+    masked = (S == -math.inf).all(-1, keepdim=True)  # rows without a score
+    P = torch.softmax(S.masked_fill(masked, 0), -1).masked_fill(masked, 0)
+    lse = torch.logsumexp(S.masked_fill(masked, 0), -1).masked_fill(masked[..., 0], -math.inf)
+    P = torch.nn.functional.dropout(P[..., :-1], dropout_p)
+    return (P @ value.float()).to(query.dtype), lse
 
 
 def _is_served(query, key, value, scale, mask, deterministic):
@@ -283,30 +389,58 @@ def _is_served(query, key, value, scale, mask, deterministic):
     return True
 
 
-_starts = {}  # by mask and device, which saves a copy to the GPU for each call
+@torch.compiler.assume_constant_result
+def _head_dim(backend, dtype, d):
+    return library_for(backend).head_dim(_ELEMENTS.get(dtype), d)
 
 
-def _starts_on(device, mask):
-    if "+lengths=" not in mask:
-        return None
-    known = _starts.get((mask, device))
-    if known is None:
-        if len(_starts) >= LONGEST_MEMORY:
-            _starts.clear()
-        known = _starts[mask, device] = torch.tensor(starts_of(mask), dtype=torch.int32, device=device)
-    return known
+def _cast(query, key, value):
+    """The inputs in the type of autocast, if they are float32."""
+    if query.dtype == torch.float32 and torch.is_autocast_enabled(query.device.type):
+        return [tensor.to(torch.get_autocast_dtype(query.device.type)) for tensor in (query, key, value)]
+    return query, key, value
 
 
-def attention(query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths):
-    """See the package's attention()."""
+def lengths_from(starts_q, starts_k):
+    """The lengths between FlashAttention's cu_seqlens, which waits for the device; the tensors themselves where a
+    compiler or tracer needs an operator."""
+    for name, starts in (("cu_seqlens_q", starts_q), ("cu_seqlens_k", starts_k)):
+        if starts.dim() != 1 or starts.is_floating_point():
+            raise NotServed(f"{name}: {tuple(starts.shape)}, {starts.dtype}: allowed: (S + 1) integers")
+    if not _is_eager(starts_q, starts_k):
+        return starts_q, starts_k
+    of_queries = entry.starts("cu_seqlens_q", starts_q.tolist())
+    of_keys = of_queries if starts_k is starts_q else entry.starts("cu_seqlens_k", starts_k.tolist())
+    return entry.lengths_of((of_queries, of_keys))
+
+
+def attention(query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad):
+    """See the package's attention(). lengths: those of Q and of K, or FlashAttention's cu_seqlens as tensors."""
+    query, key, value = _cast(query, key, value)
+    columns = value.shape[-1]
     if scale is None:
         scale = 1 / math.sqrt(max(query.shape[-1], 1))
-    mask = mask_text(causal, mask, sink, lengths)
-    if fallback and not _is_served(query, key, value, scale, mask, deterministic):
-        if return_lse:
+    mask = mask_text(causal, mask, sink)
+    if sink is not None:
+        sink = (sink if isinstance(sink, Tensor) else torch.tensor(sink, device=query.device)).float()
+    if pad:
+        d = _head_dim("cuda" if query.is_cuda else "sim", query.dtype, max(query.shape[-1], columns))
+        query, key, value = (torch.nn.functional.pad(x, (0, d - x.shape[-1])) for x in (query, key, value))
+    starts, served = (), mask
+    if lengths is not None and isinstance(lengths[0], Tensor):
+        starts = lengths
+    elif lengths is not None:
+        entry.add_up(lengths, query.shape[2], key.shape[2])
+        if lengths[1] is None:
+            served = with_lengths(mask, lengths[0])
+        else:
+            starts = [torch.tensor([0, *itertools.accumulate(each)], dtype=torch.int32) for each in lengths]
+    if fallback and starts is not lengths and not _is_served(query, key, value, scale, served, deterministic):
+        O, lse = by_pytorch(query, key, value, scale, mask, sink, lengths)
+        if return_lse and lse is None:
             raise NotServed("return_lse = True: PyTorch returns no LSE; allowed for problems that a stage supports")
-        if mask not in ("none", "causal"):
-            raise NotServed(f"fallback = True, mask = {mask}: allowed with PyTorch: none and causal")
-        return by_pytorch(query, key, value, mask == "causal", scale)
-    starts = _starts_on(query.device, mask)
-    return _attention(query, key, value, sink, starts, return_lse, scale, mask, deterministic)
+        return (O[..., :columns], lse) if return_lse else O[..., :columns]
+    results = _attention(query, key, value, sink, starts, return_lse, scale, served, deterministic)
+    if columns == query.shape[-1]:
+        return results
+    return (results[0][..., :columns], results[1]) if return_lse else results[..., :columns]

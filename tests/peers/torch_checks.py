@@ -124,7 +124,7 @@ def eager():
     got = workbook.attention(Q, K, V, causal=True, return_lse=True)
     require(type(got[0].grad_fn).__name__ == "AttentionBackward", f"not the short way: {got[0].grad_fn}")
     require(all(map(torch.equal, got, expected)), "O or LSE differ from the operator's")
-    require(not got[1].requires_grad, "LSE has a gradient")
+    require(got[1].requires_grad and expected[1].requires_grad, "LSE has no gradient")
     dO = torch.randn_like(Q)
     mine, theirs = (torch.autograd.grad(O, (Q, K, V), dO, retain_graph=True) for O in (got[0], expected[0]))
     for name, a, b in zip(("dQ", "dK", "dV"), mine, theirs):
@@ -281,8 +281,7 @@ def masks():
         O = workbook.attention(Q, K, V, sink=sink, **options)
         got = (O, *torch.autograd.grad(O, (Q, K, V, sink), dO))
         text = options["mask"] + "+sink+lengths=" + ",".join(map(str, lengths))
-        starts = torch_operators._starts_on(Q.device, text)
-        by_operator = torch_operators._forward(Q, K, V, 0.125, text, False, sink, starts)[0]
+        by_operator = torch_operators._forward(Q, K, V, 0.125, text, False, sink)[0]
         operators = (by_operator, *torch.autograd.grad(by_operator, (Q, K, V, sink), dO))
         q, k, v, s = (x.detach().double().requires_grad_() for x in (Q, K, V, sink))
         distance = torch.arange(N, device="cuda")[:, None] - torch.arange(N, device="cuda")
@@ -301,6 +300,170 @@ def masks():
                 allowed = 5e-3 if dtype == torch.float16 else 3e-2
                 require(error <= allowed, f"{name}, {dtype}: relative error {error:.2g}, allowed {allowed:.2g}")
         say(dtype, "O, dQ, dK, dV and dsink, eagerly and by the operator: as in float64")
+
+
+def has_masks():
+    """Whether the library has the masks of chapters 15, 18 and 19 in both passes."""
+    of = lambda pass_: any("packed" in s.masks for s in workbook.stages("cuda") if s.pass_ == pass_)
+    return of("forward") and of("backward")
+
+
+def close(name, got, right, dtype):
+    error = ((got.double() - right).norm() / right.norm().clamp(min=1e-9)).item()
+    allowed = 5e-3 if dtype == torch.float16 else 3e-2
+    require(got.shape == right.shape and error <= allowed, f"{name}: {tuple(got.shape)}, relative error {error:.2g}")
+
+
+def exact(Q, K, V, window, cap=0.0, sink=None, scale=None):
+    """O and LSE in float64, with gradients; window: (left, right)."""
+    G = Q.shape[1] // K.shape[1]
+    q, k, v = Q.double(), K.double().repeat_interleave(G, 1), V.double().repeat_interleave(G, 1)
+    S = q @ k.transpose(-1, -2) * (Q.shape[-1] ** -0.5 if scale is None else scale)
+    S = cap * torch.tanh(S / cap) if cap else S
+    Nq, Nk = S.shape[-2:]
+    distance = torch.arange(Nk - Nq, Nk, device=S.device)[:, None] - torch.arange(Nk, device=S.device)
+    S = S.masked_fill(~((distance <= window[0]) & (distance >= -window[1])), -1e30)
+    if sink is not None:
+        S = torch.cat([S, sink.double()[:, None, None].expand(*S.shape[:3], 1)], -1)
+    return torch.softmax(S, -1)[..., :Nk] @ v, torch.logsumexp(S, -1)
+
+
+@step(90)
+def lse_gradient():
+    """A loss that contains the LSE, of O too or alone: eagerly, by the operator and compiled, against float64."""
+    from flash_attention_workbook import torch_operators
+
+    sinks = (None, torch.linspace(-1, 2, 4, device="cuda")) if has_masks() else (None,)
+    torch._dynamo.reset()
+    compiled_attention = torch.compile(
+        lambda q, k, v, sink: workbook.attention(q, k, v, causal=True, sink=sink, return_lse=True), fullgraph=True
+    )
+    for dtype in dtypes():
+        for sink in sinks:
+            Q, K, V = inputs(2, 4, 200, 64, dtype, requires_grad=True)
+            given = (Q, K, V) if sink is None else (Q, K, V, sink.clone().requires_grad_())
+            dO, dlse = torch.randn_like(Q), torch.randn(Q.shape[:3], device="cuda")
+            right = exact(Q, K, V, (1000, 0), sink=None if sink is None else given[3])
+            mask = "causal" if sink is None else "causal+sink"
+            ways = {
+                "attention()": lambda *x: workbook.attention(*x[:3], causal=True, sink=x[3], return_lse=True),
+                "the operator": lambda *x: torch_operators._forward(*x[:3], 0.125, mask, False, x[3]),
+                "compiled": compiled_attention,
+            }
+            for name, way in ways.items():
+                for of_O in (1, 0):
+                    O, lse = way(*given, *(() if sink is not None else (None,)))
+                    loss = (O.double() * dO).sum() * of_O + (lse.double() * dlse).sum()
+                    expected = (right[0] * dO).sum() * of_O + (right[1] * dlse).sum()
+                    got = torch.autograd.grad(loss, given)
+                    exact_gradients = torch.autograd.grad(expected, given, retain_graph=True)
+                    for x, y, of in zip(got, exact_gradients, ("dQ", "dK", "dV", "dsink")):
+                        close(f"{of}, {name}, {dtype}, sink = {sink is not None}, O {of_O}", x, y.double(), dtype)
+                    lse = way(*given, *(() if sink is not None else (None,)))[1]
+                    dV = torch.autograd.grad(lse.sum(), V, allow_unused=True)[0]
+                    require(dV is None or not dV.any(), f"{name}: dV of a loss of the LSE alone")
+    say("dQ, dK, dV and dsink of losses of O and the LSE: as in float64; dV of the LSE alone is 0")
+
+
+@step(120)
+def varlen():
+    """flash_attn_varlen_func with cu_seqlens on the GPU, eagerly and compiled; lengths of Q and K that differ, or 0."""
+    if not has_masks():
+        return say("not asked: no stage of the library serves packed sequences")
+    torch._dynamo.reset()
+    call = lambda *given: workbook.flash_attn_varlen_func(*given, 300, 300, causal=True, return_attn_probs=True)
+    compiled_call = torch.compile(call, fullgraph=True)
+    same = [((100, 37, 300),) * 2, ((0, 50, 0, 130),) * 2, ((64,),) * 2]
+    for of_queries, of_keys in (*same, ((70, 0, 30), (20, 50, 300))):
+        starts = [torch.tensor([0, *x], device="cuda").cumsum(0).to(torch.int32) for x in (of_queries, of_keys)]
+        q = torch.randn(sum(of_queries), 8, 64, device="cuda").half().requires_grad_()
+        k, v = (torch.randn(sum(of_keys), 2, 64, device="cuda").half().requires_grad_() for _ in "kv")
+        dO, dlse = torch.randn_like(q), torch.randn(8, q.shape[0], device="cuda")
+        expected, at_q, at_k = [], 0, 0
+        for m, n in zip(of_queries, of_keys):
+            part = q[at_q : at_q + m], k[at_k : at_k + n], v[at_k : at_k + n]
+            result = workbook.flash_attn_func(*(x[None] for x in part), causal=True, return_attn_probs=True)
+            expected.append((result[0][0], result[1][0]))
+            at_q, at_k = at_q + m, at_k + n
+        O, lse = torch.cat([x for x, _ in expected]), torch.cat([x for _, x in expected], 1)
+        finite = torch.isfinite(lse)
+        loss = lambda O, lse: (O.float() * dO).sum() + (torch.where(finite, lse, 0) * dlse).sum()
+        right = torch.autograd.grad(loss(O, lse), (q, k, v))
+        for name, way in (("eager", call), ("compiled", compiled_call)):
+            got, got_lse, _ = way(q, k, v, *starts)
+            require(torch.equal(got, O) and torch.equal(got_lse, lse), f"{name}, lengths {of_queries}: O or LSE differ")
+            for x, y, of in zip(torch.autograd.grad(loss(got, got_lse), (q, k, v)), right, ("dq", "dk", "dv")):
+                require(torch.allclose(x, y, atol=1e-2, rtol=1e-2), f"{name}, lengths {of_queries}: {of} differs")
+    qkv = torch.randn(437, 3, 4, 64, device="cuda").half()
+    starts = torch.tensor([0, 100, 137, 437], device="cuda", dtype=torch.int32)
+    packed = workbook.flash_attn_varlen_qkvpacked_func(qkv, starts, 300, causal=True)
+    q, k, v = qkv.unbind(1)
+    require(torch.equal(packed, call(q, k, v, starts, starts)[0]), "qkvpacked")
+    kvpacked = workbook.flash_attn_varlen_kvpacked_func(q, qkv[:, 1:], starts, starts, 300, 300, causal=True)
+    require(torch.equal(kvpacked, packed), "kvpacked")
+    by_lengths = lambda q, k, v: workbook.attention(q, k, v, causal=True, lengths=(100, 37, 300))
+    given = [x.transpose(0, 1)[None] for x in (q, k, v)]
+    require(torch.equal(by_lengths(*given)[0].transpose(0, 1), packed), "lengths")
+    made = torch.compile(by_lengths, fullgraph=True)
+    require(torch.equal(made(*given), by_lengths(*given)), "lengths, compiled")
+    say("O, LSE and gradients: as a call for each sequence; fullgraph=True")
+
+
+@step(90)
+def arguments():
+    """Windows, softcaps, slopes, sinks in bf16, autocast, padding and tensors without rows, as people write them."""
+    q, k, v = (torch.randn(2, 100, 4, 64, device="cuda").half().requires_grad_() for _ in "qkv")
+    func = workbook.flash_attn_func
+    plain, causal = func(q, k, v), func(q, k, v, causal=True)
+    for window in (None, (None, None), -1, (-7, -2), torch.tensor([-1, -1])):
+        require(torch.equal(func(q, k, v, window_size=window, softcap=None), plain), f"window_size = {window}")
+    qkv = torch.stack([q, k, v], 2)
+    require(torch.equal(workbook.flash_attn_qkvpacked_func(qkv, causal=True), causal), "qkvpacked")
+    require(torch.equal(workbook.flash_attn_kvpacked_func(q, qkv[:, :, 1:], causal=True), causal), "kvpacked")
+    with torch.autocast("cuda", torch.bfloat16):
+        O = func(*(x.float() for x in (q, k, v)), causal=True)
+    require(O.dtype == torch.bfloat16, f"autocast of float32 gives {O.dtype}")
+    close("autocast", O.transpose(1, 2), exact(*(x.transpose(1, 2) for x in (q, k, v)), (1000, 0))[0], torch.bfloat16)
+    for d, columns in ((40, 40), (64, 32), (72, 100)):
+        Q, K, V = (torch.randn(2, 4, 90, n, device="cuda").half().requires_grad_() for n in (d, d, columns))
+        dO = torch.randn(2, 4, 90, columns, device="cuda").half()
+        O, right = workbook.attention(Q, K, V, causal=True, pad=True), exact(Q, K, V, (1000, 0))[0]
+        made = torch.compile(lambda *x: workbook.attention(*x, causal=True, pad=True), fullgraph=True)
+        require(torch.equal(made(Q, K, V), O), "padded, compiled")
+        close(f"O, d = {d}", O, right, Q.dtype)
+        mine, theirs = (torch.autograd.grad(x, (Q, K, V), dO.to(x.dtype)) for x in (O, right))
+        for x, y, of in zip(mine, theirs, "QKV"):
+            close(f"d{of}, d = {d}, {columns} columns of V", x, y.double(), Q.dtype)
+    for B, Nq, Nk in ((0, 5, 5), (2, 0, 5), (2, 5, 0)):
+        Q, K = (torch.randn(B, 4, n, 64, device="cuda").half().requires_grad_() for n in (Nq, Nk))
+        O, lse = workbook.attention(Q, K, K, return_lse=True)
+        require(O.shape == Q.shape and not O.any() and bool(torch.isneginf(lse).all()), f"B, Nq, Nk = {B, Nq, Nk}")
+        require(not any(x.any() for x in torch.autograd.grad(O.sum(), (Q, K))), "gradients of tensors without rows")
+    fallback = {"mask": "window=9,4+softcap=5", "fallback": True, "return_lse": True}
+    Q, K, V = inputs(2, 4, 90, 40, torch.float16, requires_grad=True)  # d = 40: PyTorch
+    sink = torch.linspace(-1, 2, 4, device="cuda").bfloat16().requires_grad_()
+    got = workbook.attention(Q, K, V, sink=sink, **fallback)
+    right = exact(Q, K, V, (9, 4), 5.0, sink)
+    for name, x, y in zip(("O", "LSE"), got, right):
+        close(f"{name}, fallback", x, y, Q.dtype)
+    mine, theirs = (torch.autograd.grad(O.sum(), sink)[0] for O in (got[0], right[0]))
+    close("dsink, fallback", mine, theirs.double(), torch.bfloat16)
+    both = workbook.attention(Q, K, V, lengths=((50, 40), (60, 30)), causal=True, fallback=True)
+    parts = zip(Q.split([50, 40], 2), K.split([60, 30], 2), V.split([60, 30], 2))
+    finite = torch.cat([torch.arange(50), torch.arange(60, 90)]).cuda()  # the others have no key
+    expected = torch.cat([exact(*part, (1000, 0))[0] for part in parts], 2)
+    close("lengths, fallback", both[:, :, finite], expected[:, :, finite], Q.dtype)
+    if has_masks():
+        slopes = torch.tensor([0.25, 0.0625, 0.015625, 0.00390625], device="cuda")
+        O = func(q, k, v, causal=True, alibi_slopes=slopes).transpose(1, 2)
+        same = workbook.attention(*(x.transpose(1, 2) for x in (q, k, v)), mask="causal+alibi")
+        require(torch.equal(O, same), "alibi_slopes")
+        O = func(q, k, v, causal=True, sink=sink)
+        require(torch.equal(O, func(q, k, v, causal=True, sink=sink.detach().float())), "sinks in bf16")
+        require(torch.autograd.grad(O.sum(), sink)[0].dtype == torch.bfloat16, "the gradient of sinks in bf16")
+        made = torch.compile(lambda q, k, v, s: func(q, k, v, window_size=(9, 4), softcap=5.0, sink=s), fullgraph=True)
+        require(torch.equal(made(q, k, v, sink), func(q, k, v, window_size=(9, 4), softcap=5.0, sink=sink)), "compiled")
+    say("windows, softcaps, slopes, sinks, autocast, padding, tensors without rows, fallback: as they should be")
 
 
 @step(60)
@@ -351,10 +514,6 @@ def refused():
     """What no stage does is an error that names argument, value and what is allowed."""
     f16 = torch.float16
     cases = {
-        "length 0": lambda: workbook.attention(*inputs(1, 2, 0, 64, f16, Nk=4)),
-        "no keys": lambda: workbook.attention(torch.zeros(1, 2, 4, 64, device="cuda", dtype=f16),
-                                              *[torch.zeros(1, 2, 0, 64, device="cuda", dtype=f16)] * 2),
-        "batch 0": lambda: workbook.attention(*[torch.zeros(0, 2, 4, 64, device="cuda", dtype=f16)] * 3),
         "head dimension": lambda: workbook.attention(*inputs(1, 2, 64, 72, f16)),
         "float32": lambda: workbook.attention(*inputs(1, 2, 64, 64, torch.float32)),
         "shapes": lambda: workbook.attention(*inputs(1, 2, 64, 64, f16)[:2], inputs(1, 2, 32, 64, f16)[2]),

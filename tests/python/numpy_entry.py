@@ -22,17 +22,20 @@ accepts = {
     "mask": {"none"},
     "lengths": {"none"},
     "sink": {"none"},
+    "pad": set(),
 }
 accepts_flash = {
     "softmax_scale": accepts["scale"],
     "causal": set(),
     "deterministic": set(),
-    "window_size": {"array"},
-    "softcap": {"0-d", "swapped", "fraction"},
+    "window_size": {"array", "negative", "0-d", "swapped", "huge", "none"},
+    "softcap": {"0-d", "swapped", "fraction", "none"},
     "dropout_p": set(),
     "alibi_slopes": {"none"},
     "return_attn_probs": set(),
     "fallback": set(),
+    "sink": {"none"},
+    "pad": set(),
 }
 said_as = {"softmax_scale": "scale", "q": "query", "k": "key", "v": "value"}
 
@@ -88,7 +91,7 @@ def main():
     gradients = {"dO": a, "query": a, "key": a, "value": a, "O": O, "lse": lse}
     table_of_tensors(workbook.attention_gradients, gradients)
     table(lambda **options: workbook.attention_gradients(**gradients | options),
-          {name: accepts[name] for name in ("scale", "causal", "deterministic", "mask", "lengths", "sink")})
+          {name: accepts[name] for name in ("scale", "causal", "deterministic", "mask", "lengths", "sink", "pad")})
     for element in numbers:  # within a sequence
         for given, call in (
             ("lengths", lambda x: attention(lengths=(62, x))),
@@ -96,7 +99,7 @@ def main():
             ("sink", lambda x: attention(sink=[0, 1, 2, x])),
         ):
             value = numbers[element]
-            fine = {"lengths": {"0-d", "swapped"}, "window_size": {"0-d", "swapped", "huge"},
+            fine = {"lengths": {"0-d", "swapped"}, "window_size": {"0-d", "swapped", "huge", "negative", "none"},
                     "sink": {"negative", "0-d", "swapped", "fraction"}}[given]  # fmt: skip
             try:
                 call(value)

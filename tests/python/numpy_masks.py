@@ -126,4 +126,5 @@ def main():
     print("refused")
 
 
-main()
+if __name__ == "__main__":
+    main()

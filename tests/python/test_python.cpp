@@ -30,12 +30,16 @@ const fs::path& library() {
   static const fs::path built = library_of({"8", "9", "6"});
   return built;
 }
+const fs::path& library_with_masks() {
+  static const fs::path built = library_of({"15", "16"});
+  return built;
+}
 /// The output of a script of tests/python, which must pass all of its checks.
-std::string printed_by(const std::string& script, const fs::path& libraries) {
+std::string printed_by(const std::string& script, const fs::path& libraries, const std::string& argument = "") {
   const std::string python = test::python_with_numpy();
   if (python.empty()) SKIP("no Python with numpy was found; WORKBOOK_PYTHON may name one");
-  const auto ran =
-      test::run_python(python, WORKBOOK_SOURCE, {std::string(WORKBOOK_SOURCE) + "/tests/python/" + script}, libraries);
+  const auto ran = test::run_python(python, WORKBOOK_SOURCE,
+                                    {std::string(WORKBOOK_SOURCE) + "/tests/python/" + script, argument}, libraries);
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
   return ran.output;
@@ -48,11 +52,19 @@ TEST_CASE("numpy arrays on the simulator: results, gradients, layouts, threads, 
 }
 
 TEST_CASE("masks, sinks, packed sequences and shared heads of numpy arrays on the simulator") {
-  CHECK(printed_by("numpy_masks.py", library_of({"15", "16"})).ends_with("refused\n"));
+  CHECK(printed_by("numpy_masks.py", library_with_masks()).ends_with("refused\n"));
 }
 
 TEST_CASE("every argument of the package's functions is converted or refused by name") {
-  CHECK(printed_by("numpy_entry.py", library_of({"15", "16"})).ends_with("refused\n"));
+  CHECK(printed_by("numpy_entry.py", library_with_masks()).ends_with("refused\n"));
+}
+
+TEST_CASE("flash_attn's functions, lengths, padding and the gradient of the LSE, on numpy arrays") {
+  CHECK(printed_by("numpy_flash_attn.py", library_with_masks(), library()).ends_with("refused\n"));
+}
+
+TEST_CASE("a process that forks, that Ctrl-C interrupts, or whose library is replaced") {
+  CHECK(printed_by("numpy_process.py", library(), library_with_masks()).ends_with("reload\n"));
 }
 
 TEST_CASE("the header is C, and a program in C can call the library") {
