@@ -1,5 +1,5 @@
-"""FlashAttention-2's tests/test_flash_attn.py against the book's package: its cases without dropout, window, softcap,
-ALiBi, packing and cache.
+"""FlashAttention-2's tests/test_flash_attn.py against the book's package: its cases without dropout, cache, and ALiBi,
+whose slopes are random there.
 
     python3 tests/peers/flash_attention_2.py CHECKOUT [--limit SECONDS] [--libraries libworkbook_cuda.so]
 
@@ -15,10 +15,11 @@ import suite
 
 FUNCTIONS = [
     "test_flash_attn_qkvpacked", "test_flash_attn_output", "test_flash_attn_causal", "test_flash_attn_splitkv",
+    "test_flash_attn_varlen_qkvpacked", "test_flash_attn_varlen_output", "test_flash_attn_varlen_causal",
     "test_flash_attn_race_condition", "test_flash_attn_bwd_overflow", "test_flash_attn_bwd_transpose",
     "test_flash_attn_deterministic",
 ]  # fmt: skip
-OFF = {"dropout_p": 0.0, "local": False, "alibi": False, "softcap": 0.0}
+OFF = {"dropout_p": 0.0, "alibi": False}
 
 
 def accepts(name, parameters):
@@ -37,9 +38,10 @@ def main():
     given = suite.arguments(__doc__)
     checkout = pathlib.Path(given.checkout).resolve()
     os.environ["FLASH_ATTENTION_CHECKOUT"] = str(checkout)
+    file = suite.cut(checkout / "tests" / "test_flash_attn.py", {"alibi": [False], "dropout_p": [0.0]})
     return suite.run(
-        "FlashAttention-2, tests/test_flash_attn.py", given, checkout / "tests" / "test_flash_attn.py", FUNCTIONS,
-        accepts, [suite.HERE / "shims" / "flash_attn_2"], "flash_attn",
+        "FlashAttention-2, tests/test_flash_attn.py", given, file, FUNCTIONS, accepts,
+        [suite.HERE / "shims" / "flash_attn_2"], "flash_attn",
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""FlashAttention-3's hopper/test_flash_attn.py, as it is, against the book's package: MHA, forward and backward.
+"""FlashAttention-3's hopper/test_flash_attn.py, as it is, against the book's package: forward and backward,
+with windows and softcaps if the library has them.
 
     python3 tests/peers/flash_attention_3.py CHECKOUT [--limit SECONDS] [--libraries libworkbook_cuda.so]
 
@@ -12,9 +13,7 @@ import sys
 
 import suite
 
-SWITCHES = [
-    "LOCAL", "SOFTCAP", "PACKGQA", "SPLIT", "FP8", "HDIM64", "HDIM96", "HDIM192", "HDIM256", "PAGEDKV", "APPENDKV",
-]  # fmt: skip
+SWITCHES = ["PACKGQA", "SPLIT", "FP8", "HDIM64", "HDIM96", "HDIM192", "HDIM256", "PAGEDKV", "APPENDKV"]
 FUNCTIONS = ["test_flash_attn_output"]
 
 
@@ -31,7 +30,7 @@ def accepts(name, parameters):
 
 def main():
     given = suite.arguments(__doc__)
-    for switch in SWITCHES:
+    for switch in SWITCHES if {"window", "softcap"} <= suite.masks() else ["LOCAL", "SOFTCAP", *SWITCHES]:
         os.environ[f"FLASH_ATTENTION_DISABLE_{switch}"] = "TRUE"
     sys.path.append(str(suite.HERE / "shims" / "pytorch_missing"))  # last: the real ones come first
     hopper = pathlib.Path(given.checkout).resolve() / "hopper"

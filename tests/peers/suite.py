@@ -6,12 +6,15 @@ order of the cases is shuffled, the same in every run, so that a short run takes
 """
 
 import argparse
+import ast
 import collections
 import importlib
 import os
 import pathlib
 import random
+import re
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -100,6 +103,21 @@ def arguments(description):
     return given
 
 
+def cut(file, options=None):
+    """A copy of a test file with fewer cases, since pytest makes all of them before any is left out: the grids have
+    only the book's head dimensions, and for a parameter in `options` only these values."""
+    text = file.read_text()
+    for name, values in {"d": None, **(options or {})}.items():
+
+        def replaced(found):
+            return found[1] + str(values or [x for x in ast.literal_eval(found[2]) if x in (32, 64, 128)]) + found[3]
+
+        text = re.sub(rf'^(@pytest\.mark\.parametrize\("{name}", )(\[.*?\])(\)) *$', replaced, text, flags=re.MULTILINE)
+    copy = pathlib.Path(tempfile.mkdtemp()) / file.name
+    copy.write_text(text)
+    return copy
+
+
 def run(title, given, file, functions, accepts, folders, shim=None):
     """Runs the cases of `file`; `folders` come first on sys.path. The exit code: 0 if some passed and none failed.
 
@@ -113,7 +131,7 @@ def run(title, given, file, functions, accepts, folders, shim=None):
         importlib.import_module(shim)
     selection = Selection(functions, accepts, 0 if given.list else given.limit)
     options = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "-W", "ignore",
-               "--show-capture=no", "-r", "N", "--rootdir", str(given.checkout)]  # fmt: skip
+               "--noconftest", "--show-capture=no", "-r", "N", "--rootdir", str(given.checkout)]  # fmt: skip
     code = pytest.main([*options, str(file)], plugins=[selection])
     passed = selection.report(title)
     if code not in (0, 1, 5):
@@ -129,6 +147,15 @@ def head_dims(dtype):
     of = lambda pass_: {
         d for s in workbook.stages("cuda") if s.pass_ == pass_ and s.element == name for d in s.head_dims
     }
+    return of("forward") & of("backward")
+
+
+def masks():
+    """The parts of masks that both passes of the libraries have, on the GPU."""
+    sys.path.insert(0, str(BOOK / "python"))
+    import flash_attention_workbook as workbook
+
+    of = lambda pass_: {part for s in workbook.stages("cuda") if s.pass_ == pass_ for part in s.masks}
     return of("forward") & of("backward")
 
 

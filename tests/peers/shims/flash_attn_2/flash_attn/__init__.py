@@ -10,24 +10,25 @@ import flash_attention_workbook as workbook
 __path__.append(os.path.join(os.environ["FLASH_ATTENTION_CHECKOUT"], "flash_attn"))
 
 
-def flash_attn_func(*arguments, **options):
-    try:
-        return workbook.flash_attn_func(*arguments, **options)
-    except workbook.NotServed as error:
-        pytest.skip(str(error))
+def _skips(function):
+    """The function, which skips a test where no stage of the library supports its arguments."""
+
+    def call(*arguments, **options):
+        try:
+            return function(*arguments, **options)
+        except workbook.NotServed as error:
+            pytest.skip(str(error))
+
+    return call
 
 
-def flash_attn_qkvpacked_func(qkv, *arguments, **options):
-    return flash_attn_func(*qkv.unbind(2), *arguments, **options)
+flash_attn_func = _skips(workbook.flash_attn_func)
+flash_attn_qkvpacked_func = _skips(workbook.flash_attn_qkvpacked_func)
+flash_attn_kvpacked_func = _skips(workbook.flash_attn_kvpacked_func)
+flash_attn_varlen_func = _skips(workbook.flash_attn_varlen_func)
+flash_attn_varlen_qkvpacked_func = _skips(workbook.flash_attn_varlen_qkvpacked_func)
+flash_attn_varlen_kvpacked_func = _skips(workbook.flash_attn_varlen_kvpacked_func)
 
 
-def flash_attn_kvpacked_func(q, kv, *arguments, **options):
-    return flash_attn_func(q, *kv.unbind(2), *arguments, **options)
-
-
-def _none(*arguments, **options):
+def flash_attn_with_kvcache(*arguments, **options):
     pytest.skip("the book has no such function")
-
-
-flash_attn_varlen_func = flash_attn_varlen_kvpacked_func = flash_attn_varlen_qkvpacked_func = _none
-flash_attn_with_kvcache = _none

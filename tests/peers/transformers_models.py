@@ -1,0 +1,135 @@
+"""Small random models of Transformers with the book's kernels as their attention: Llama, Mistral, Gemma 2, gpt-oss and
+Qwen 3, on batches and on packed sequences.
+
+    python3 tests/peers/transformers_models.py [--libraries libworkbook_cuda.so] [--only Gemma]
+
+The library needs chapter 15, or 18 and 19. Compared with eager attention in fp32, the logits and the gradient of every
+parameter may have twice the error (root mean square) of eager attention in bf16. The exit code is 0 if all have.
+"""
+
+import argparse
+import copy
+import math
+import os
+import pathlib
+import sys
+
+BOOK = pathlib.Path(__file__).resolve().parents[2]
+COMMON = {
+    "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "head_dim": 64,
+    "max_position_embeddings": 2048, "initializer_range": 0.08, "pad_token_id": None, "bos_token_id": None,
+    "eos_token_id": None, "attention_dropout": 0.0,
+}  # fmt: skip
+MODELS = {
+    "Llama, MHA": ("LlamaConfig", {"num_attention_heads": 4, "num_key_value_heads": 4}),
+    "Llama, GQA 8:2": ("LlamaConfig", {"num_attention_heads": 8, "num_key_value_heads": 2}),
+    "Llama, MQA 8:1, d = 128": ("LlamaConfig", {"num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 128}),
+    "Mistral, window 37": ("MistralConfig", {"num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 37}),
+    "Mistral, window 1": ("MistralConfig", {"num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 1}),
+    "Gemma 2, softcap 50, window 100": ("Gemma2Config", {
+        "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 100, "query_pre_attn_scalar": 64,
+        "attn_logit_softcapping": 50.0}),
+    "Gemma 2, softcap 2, window 100": ("Gemma2Config", {
+        "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 100, "query_pre_attn_scalar": 100,
+        "attn_logit_softcapping": 2.0}),
+    "gpt-oss, sinks, window 128, GQA 16:2": ("GptOssConfig", {
+        "num_attention_heads": 16, "num_key_value_heads": 2, "sliding_window": 128, "num_local_experts": 2,
+        "num_experts_per_tok": 2, "max_position_embeddings": 131072}),
+    "Qwen 3, GQA 8:2": ("Qwen3Config", {"num_attention_heads": 8, "num_key_value_heads": 2}),
+}  # fmt: skip
+BATCHES = {"2 x 384": None, "packed 130, 1, 253, 37, 91": [130, 1, 253, 37, 91], "packed 1000, 24": [1000, 24]}
+packed = None  # cu_seqlens of the batch, on the GPU
+
+
+def attend(
+    module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None,
+    s_aux=None, **others,
+):  # fmt: skip
+    """An attention function of Transformers: (B, H, N, d) to (B, N, H, d). Its window counts the query's own key."""
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    window = None if sliding_window is None else (sliding_window - 1, 0)
+    options = {"softmax_scale": scaling, "causal": True, "window_size": window, "softcap": softcap, "sink": s_aux}
+    if packed is None:
+        return workbook.flash_attn_func(q, k, v, **options), None
+    out = workbook.flash_attn_varlen_func(q[0], k[0], v[0], packed, packed, None, None, **options)
+    return out[None], None
+
+
+def results(model, ids, position_ids, weights, lengths, one_by_one):
+    """The logits, and the gradients of sum(logits·weights) by parameter. one_by_one: a call for each sequence."""
+    model.zero_grad(set_to_none=True)
+    if one_by_one and lengths:
+        logits = torch.cat([model(input_ids=part, use_cache=False).logits for part in ids.split(lengths, 1)], 1)
+    else:
+        options = {} if position_ids is None else {"position_ids": position_ids}
+        logits = model(input_ids=ids, use_cache=False, **options).logits
+    (logits.float() * weights).sum().backward()
+    gradients = {name: p.grad.float() for name, p in model.named_parameters() if p.grad is not None}
+    return {"logits": logits.detach().float()} | gradients
+
+
+def ratios(kind, options, lengths):
+    """The error of the book's attention by that of eager attention in bf16, for the logits and each parameter."""
+    global packed
+    torch.manual_seed(7)
+    config = getattr(transformers, kind)(**COMMON | options)
+    config._experts_implementation = "eager"
+    exact = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").cuda().float().train()
+    with torch.no_grad():
+        for name, p in exact.named_parameters():
+            p.copy_((torch.randn_like(p) if "sinks" in name else p).bfloat16().float())
+    N = 384 if lengths is None else sum(lengths)
+    ids = torch.randint(0, 512, (2 if lengths is None else 1, N), device="cuda")
+    position_ids = None if lengths is None else torch.cat([torch.arange(n) for n in lengths])[None].cuda()
+    weights = torch.randn(ids.shape[0], N, 512, device="cuda") / 64
+    low = copy.deepcopy(exact)
+    for p in low.parameters():  # not the buffers: RoPE's frequencies stay in fp32
+        p.data = p.data.bfloat16()
+    ours = copy.deepcopy(low)
+    ours.set_attn_implementation("workbook")
+    packed = None
+    right = results(exact, ids, position_ids, weights, lengths, True)
+    eager = results(low, ids, position_ids, weights, lengths, True)
+    if lengths is not None:
+        packed = torch.tensor([0, *lengths], device="cuda").cumsum(0).to(torch.int32)
+    got = results(ours, ids, position_ids, weights, lengths, False)
+    if right.keys() != got.keys():
+        raise AssertionError(f"gradients of {sorted(right.keys() ^ got.keys())}")
+    rms = lambda x: x.pow(2).mean().sqrt().item()
+    return {
+        name: rms(got[name] - x) / max(rms(eager[name] - x), 1e-6 * rms(x), 1e-12) for name, x in right.items()
+    }
+
+
+def main():
+    global torch, transformers, workbook
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--libraries", help="libraries of ./workbook library, with ':' between them")
+    parser.add_argument("--only", default="", help="models whose names contain this")
+    given = parser.parse_args()
+    if given.libraries:
+        os.environ["WORKBOOK_LIBRARY"] = given.libraries
+    sys.path.insert(0, str(BOOK / "python"))
+    import torch
+    import transformers
+
+    import flash_attention_workbook as workbook
+
+    transformers.AttentionInterface.register("workbook", attend)
+    failed = ran = 0
+    for name, (kind, options) in MODELS.items():
+        for batch, lengths in BATCHES.items():
+            if given.only not in name:
+                continue
+            found = ratios(kind, options, lengths)
+            worst = max(found, key=lambda x: found[x] if math.isfinite(found[x]) else math.inf)
+            ok = math.isfinite(found[worst]) and found[worst] <= 2
+            ran, failed = ran + 1, failed + (not ok)
+            print(f"{name}, {batch}: {len(found)} tensors, largest ratio {found[worst]:.2f} ({worst}), "
+                  f"{'ok' if ok else 'FAILED'}", flush=True)  # fmt: skip
+    print(f"{ran - failed} passed, {failed} failed")
+    return 0 if ran > 0 and failed == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
