@@ -41,6 +41,7 @@ struct Range {
 
 std::vector<TlsSymbol> tls_symbols;             // by offset
 std::vector<Range> loaded_ranges;               // address ranges of the program and all libraries
+unsigned long long libraries_loaded = 0;        // how often one was loaded when these ranges were read
 [[maybe_unused]] std::uintptr_t load_bias = 0;  // addresses in memory minus those in the file
 
 std::string demangled(const char* name) {
@@ -123,6 +124,12 @@ int visit_module(dl_phdr_info* info, std::size_t, void*) {
   return 0;
 }
 
+/// How often a module has been loaded, the program included.
+int count_loaded(dl_phdr_info* info, std::size_t, void* result) {
+  *static_cast<unsigned long long*>(result) = info->dlpi_adds;
+  return 1;
+}
+
 int find_tls(dl_phdr_info* info, std::size_t, void* result) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     if (info->dlpi_phdr[i].p_type != PT_TLS) continue;
@@ -159,11 +166,16 @@ bool in_headers_of_ours(const std::string& file) {
 void load_program() {
   static std::once_flag once;
   std::call_once(once, [] {
-    dl_iterate_phdr(visit_module, nullptr);
-    std::sort(loaded_ranges.begin(), loaded_ranges.end(), [](auto& a, auto& b) { return a.low < b.low; });
     map_program_file();
     read_tls_symbols();
   });
+  unsigned long long loaded = 0;
+  dl_iterate_phdr(count_loaded, &loaded);
+  if (loaded == libraries_loaded) return;
+  libraries_loaded = loaded;
+  loaded_ranges.clear();
+  dl_iterate_phdr(visit_module, nullptr);
+  std::sort(loaded_ranges.begin(), loaded_ranges.end(), [](auto& a, auto& b) { return a.low < b.low; });
 }
 
 std::string function_name(const void* function) {
@@ -251,9 +263,14 @@ int visit_frame(void* data, std::uintptr_t, const char* file, int line, const ch
 
 SourceLine source_line(const void* pc) {
   static std::mutex mutex;
-  static backtrace_state* state = backtrace_create_state(nullptr, 1, nullptr, nullptr);
-  if (pc == nullptr || state == nullptr) return {};
+  static backtrace_state* state = nullptr;
+  static unsigned long long libraries_known = ~0ull;  // to `state`, which never looks for others
   const std::lock_guard<std::mutex> lock(mutex);
+  if (libraries_known != libraries_loaded) {
+    state = backtrace_create_state(nullptr, 1, nullptr, nullptr);  // the old one cannot be freed
+    libraries_known = libraries_loaded;
+  }
+  if (pc == nullptr || state == nullptr) return {};
   const auto line_at = [](std::uintptr_t address) {
     Search search;
     backtrace_pcinfo(

@@ -22,7 +22,8 @@ inline const void* address_of_code(std::uint32_t code) {
   return at_address<const void>(program_base + code);
 }
 
-/// Reads the symbol tables; inexpensive after the first call. Call before the functions below.
+/// Reads the symbol tables, and the address ranges of libraries if others have been loaded; inexpensive after the first
+/// call. Call before the functions below, while no kernel runs.
 void load_program();
 
 /// The source line of the call that returns to `pc`: the innermost one outside the simulator's own headers.
