@@ -136,7 +136,7 @@ bool Measurement::serves(const Chapter& chapter, const Shape& shape, Backend bac
 
 std::vector<std::string> Measurement::passes_of(const Chapter& chapter) const {
   std::vector<std::string> passes = chapter.passes();
-  for (const std::string& name : chapter.uses) {
+  for (const std::string& name : chapter.compiles) {
     const std::string& pass = workspace.book.chapter(name).pass;
     if (std::find(passes.begin(), passes.end(), pass) == passes.end()) passes.push_back(pass);
   }

@@ -179,9 +179,11 @@ bool Book::has_solutions(const Chapter& chapter) const {
 
 std::vector<fs::path> Book::used(const Chapter& chapter) const {
   std::vector<fs::path> folders;
-  for (const std::string& name : chapter.uses) {
-    const fs::path solutions = root / "solutions" / name;
-    folders.push_back(fs::is_directory(solutions) ? solutions : root / "chapters" / name);
+  for (const auto* names : {&chapter.uses, &chapter.compiles}) {
+    for (const std::string& name : *names) {
+      const fs::path solutions = root / "solutions" / name;
+      folders.push_back(fs::is_directory(solutions) ? solutions : root / "chapters" / name);
+    }
   }
   return folders;
 }
@@ -246,10 +248,12 @@ Chapter load_chapter(const fs::path& manifest) {
   chapter.files = table.texts("files");
   chapter.whole_tests = table.texts("whole_tests");
   if (table.has("given_tests")) chapter.given_tests = table.texts("given_tests", chapter.whole_tests);
-  if (table.has("uses")) chapter.uses = table.texts("uses");
-  for (const std::string& name : chapter.uses) {
-    const bool earlier = name.size() > 3 && name[2] == '_' && is_slug(name) && name < chapter.name();
-    if (!earlier) table.fail_at("uses", fmt::format("\"{}\" is not the name of an earlier chapter", name));
+  for (const auto& [key, names] : {std::pair{"uses", &chapter.uses}, {"compiles", &chapter.compiles}}) {
+    if (table.has(key)) *names = table.texts(key);
+    for (const std::string& name : *names) {
+      const bool earlier = name.size() > 3 && name[2] == '_' && is_slug(name) && name < chapter.name();
+      if (!earlier) table.fail_at(key, fmt::format("\"{}\" is not the name of an earlier chapter", name));
+    }
   }
   for (TomlTable& exercise : table.tables("exercise")) {
     chapter.exercises.push_back(read_exercise(std::move(exercise), chapter));

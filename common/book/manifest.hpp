@@ -60,7 +60,8 @@ struct Chapter {
   std::vector<std::string> files;  ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
   std::vector<std::string> given_tests;  ///< the whole-chapter tests that test only given code
-  std::vector<std::string> uses;         ///< earlier chapters whose files it includes, by name: "05_causal"
+  std::vector<std::string> uses;         ///< earlier chapters whose given files it includes, by name: "05_causal"
+  std::vector<std::string> compiles;     ///< earlier chapters whose kernels it compiles again, exercises included
   std::vector<Exercise> exercises;
   std::vector<Goal> goals;
 
@@ -87,7 +88,7 @@ struct Book {
   std::filesystem::path reader(const Chapter& chapter, const std::string& file) const;    ///< chapters/NN_name/file
   std::filesystem::path manifest(const Chapter& chapter) const;  ///< chapters/NN_name/chapter.toml
   bool has_solutions(const Chapter& chapter) const;
-  /// The folders of the chapters that it uses: in solutions/, or in chapters/ without solutions.
+  /// The folders of the chapters that it uses or compiles: in solutions/, or in chapters/ without solutions.
   std::vector<std::filesystem::path> used(const Chapter& chapter) const;
   const Chapter* find(int number) const;
   /// "1", "01", "01_naive_attention" or "naive_attention"; ManifestError listing the existing chapters.

@@ -28,6 +28,16 @@ inline std::string indented(std::string_view text, std::string_view by) {
   return result;
 }
 
+/// The file that a line of C++ includes with quotes; empty if it includes none.
+inline std::string included_file(std::string_view line) {
+  const std::size_t quote = line.find('"');
+  if (quote == std::string_view::npos) return {};
+  std::string directive(line.substr(0, quote));
+  std::erase_if(directive, [](char c) { return c == ' ' || c == '\t'; });
+  if (directive != "#include") return {};
+  return std::string(line.substr(quote + 1, line.find('"', quote + 1) - quote - 1));
+}
+
 /// The text with &, <, >, " and ' replaced by entities of XML and HTML.
 inline std::string xml_escaped(std::string_view text) {
   std::string escaped;

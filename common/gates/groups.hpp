@@ -8,7 +8,8 @@ namespace workbook::gates {
 // text_gates.cpp: what is written down.
 /// Stubs regenerate byte-identical. A filled region is the reader's work, an error only in continuous integration.
 void check_stubs(Inspection& inspection, Findings& findings);
-/// Chapter N uses nothing from later chapters: neither their folders nor their namespaces.
+/// Chapter N uses nothing from later chapters: neither their folders nor their namespaces. Of the earlier chapters that
+/// its chapter.toml names it includes given files only, except of those whose kernels it compiles again.
 void check_order(Inspection& inspection, Findings& findings);
 
 // lesson_gates.cpp

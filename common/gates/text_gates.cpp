@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <sstream>
 
 #include "common/book/files.hpp"
+#include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
+#include "common/book/text.hpp"
 #include "common/gates/groups.hpp"
 
 namespace workbook::gates {
+namespace fs = std::filesystem;
 namespace {
 
 using book::Chapter;
@@ -18,6 +22,36 @@ using judge::Workspace;
 bool in_ci() {
   const char* ci = std::getenv("CI");
   return ci != nullptr && std::string(ci) == "true";
+}
+
+/// Adds a file and the files of solutions/ that it includes, directly or through others.
+void add_included(const fs::path& file, const fs::path& solutions, std::set<fs::path>& files) {
+  if (!fs::is_regular_file(file) || !files.insert(file).second) return;
+  std::istringstream text(book::read_file(file));
+  for (std::string line; std::getline(text, line);) {
+    const std::string included = book::included_file(line);
+    if (included.empty()) continue;
+    add_included(file.parent_path() / included, solutions, files);
+    add_included(solutions / included, solutions, files);
+  }
+}
+
+/// What is wrong with a line that includes a file of an earlier chapter; empty if nothing is.
+std::string wrong_with_include(const Workspace& workspace, const Chapter& chapter, const std::string& line) {
+  const fs::path solutions = workspace.book.root / "solutions";
+  std::set<fs::path> files;
+  if (const std::string included = book::included_file(line); !included.empty())
+    add_included(solutions / included, solutions, files);
+  for (const fs::path& file : files) {
+    const std::string name = file.parent_path().filename().string();
+    if (std::ranges::count(chapter.compiles, name) > 0) continue;
+    if (std::ranges::count(chapter.uses, name) == 0)
+      return fmt::format("includes {}, and `uses` of its chapter.toml does not name {}", workspace.shown(file), name);
+    for (const book::Region& region : book::parse_marked(file.string(), book::read_file(file)).regions)
+      return fmt::format("includes {}, which contains exercise {}; use given files only", workspace.shown(file),
+                         region.id);
+  }
+  return "";
 }
 
 }  // namespace
@@ -60,6 +94,8 @@ void check_order(Inspection& inspection, Findings& findings) {
       int number = 0;
       for (std::string line; std::getline(text, line);) {
         ++number;
+        const std::string wrong = wrong_with_include(workspace, chapter, line);
+        findings.expect(wrong.empty(), fmt::format("solutions/{}/{}:{}: {}", chapter.name(), file, number, wrong));
         for (const Chapter& later : workspace.book.chapters) {
           if (later.number <= chapter.number) continue;
           const bool uses = line.find(later.name()) != std::string::npos ||
@@ -70,7 +106,7 @@ void check_order(Inspection& inspection, Findings& findings) {
       }
     }
   }
-  findings.detail = "no chapter uses a later one";
+  findings.detail = "no chapter uses a later one, or an exercise of an earlier one";
 }
 
 }  // namespace workbook::gates

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
+#include "common/book/text.hpp"
 
 namespace workbook::judge {
 namespace fs = std::filesystem;
@@ -20,20 +21,11 @@ bool is_source(const std::string& file) {
 
 bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const std::string& file);
 
-/// The file that a line includes with quotes, or empty.
-std::string included_by(const std::string& line) {
-  const std::size_t quote = line.find('"');
-  if (quote == std::string::npos) return {};
-  std::string directive = line.substr(0, quote);
-  std::erase_if(directive, [](char c) { return c == ' ' || c == '\t'; });
-  return directive == "#include" ? line.substr(quote + 1, line.find('"', quote + 1) - quote - 1) : std::string();
-}
-
 /// Whether a file includes a header of the chapter that is_changed.
 bool includes_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const fs::path& path) {
   std::istringstream lines(book::read_file(path));
   for (std::string line; std::getline(lines, line);) {
-    const std::string file = included_by(line);
+    const std::string file = book::included_file(line);
     if (std::ranges::count(chapter.files, file) > 0 && is_changed(workspace, chapter, tree, file)) return true;
   }
   return false;

@@ -69,7 +69,7 @@ std::vector<std::string> open_exercises(const book::Book& book, const std::vecto
   std::set<int> numbers;
   for (const book::Chapter* chapter : chapters) {
     numbers.insert(chapter->number);
-    for (const std::string& used : chapter->uses) numbers.insert(book.chapter(used).number);
+    for (const std::string& other : chapter->compiles) numbers.insert(book.chapter(other).number);
   }
   const auto progress = book::load_progress(book);
   std::vector<std::string> open;

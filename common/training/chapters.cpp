@@ -107,8 +107,9 @@ Need need_of_scaling(Backend kernels) {
 
 /// Whether, by the manifest, the chapter has that pass, either its own or that of a chapter whose kernels it compiles.
 bool has_pass(const book::Book& book, const book::Chapter& chapter, const std::string& pass) {
-  return chapter.pass == pass || std::any_of(chapter.uses.begin(), chapter.uses.end(),
-                                             [&](const std::string& used) { return book.chapter(used).pass == pass; });
+  return chapter.pass == pass ||
+         std::any_of(chapter.compiles.begin(), chapter.compiles.end(),
+                     [&](const std::string& other) { return book.chapter(other).pass == pass; });
 }
 
 /// The candidate chapters by their manifests: later chapters first and, on a GPU, chapters for one GPU architecture
@@ -152,8 +153,8 @@ void put_done_first(const book::Book& book, std::vector<const book::Chapter*>& c
     });
   };
   std::stable_partition(chapters.begin(), chapters.end(), [&](const book::Chapter* chapter) {
-    return is_done(*chapter) && std::all_of(chapter->uses.begin(), chapter->uses.end(),
-                                            [&](const std::string& used) { return is_done(book.chapter(used)); });
+    return is_done(*chapter) && std::all_of(chapter->compiles.begin(), chapter->compiles.end(),
+                                            [&](const std::string& other) { return is_done(book.chapter(other)); });
   });
 }
 

@@ -254,12 +254,14 @@ TEST_CASE("a chapter takes its element, and its kernels more of them") {
 
 TEST_CASE("a chapter uses earlier chapters only, from solutions/ where they are there") {
   const char* wrong = GENERATE("01_sums", "02_products", "sums", "../00_counting");
-  CHECK_THAT(error_after("masks = [\"none\"]", fmt::format("masks = [\"none\"]\nuses = [\"{}\"]", wrong)),
+  const char* key = GENERATE("uses", "compiles");
+  CHECK_THAT(error_after("masks = [\"none\"]", fmt::format("masks = [\"none\"]\n{} = [\"{}\"]", key, wrong)),
              ContainsSubstring(fmt::format("\"{}\" is not the name of an earlier chapter", wrong)));
   const TemporaryBook folder;
   Chapter chapter = folder.load().chapters[0];
   CHECK(chapter.uses.empty());
-  chapter.uses = {"00_counting", "01_sums"};
+  chapter.uses = {"00_counting"};
+  chapter.compiles = {"01_sums"};
   CHECK(folder.load().used(chapter) ==
         std::vector<std::filesystem::path>{folder / "chapters/00_counting", folder / "solutions/01_sums"});
 }

@@ -61,6 +61,22 @@ TEST_CASE("a fresh book passes the gates that need no build") {
   CHECK(contains(ran.out, "0 failed"));
 }
 
+TEST_CASE("a chapter includes given files of the chapters that it uses") {
+  const WorkbookCopy book;
+  const std::string second = "solutions/02_online_softmax/online_softmax.cpp";
+  const auto expect = [&](const std::string& file, const std::string& message) {
+    const std::string include = "#include \"01_naive_attention/" + file + "\"";
+    book.edit(second, "namespace ch02 {", include + "\nnamespace ch02 {");
+    if (!message.empty()) expect_failure(book, "order", second, book.line_of(second, include), message);
+    if (message.empty()) CHECK(book.run({"check", "--gate", "order"}).exit_code == 0);
+    book.edit(second, include + "\n", "");
+  };
+  expect("naive_attention.hpp", "`uses` of its chapter.toml does not name 01_naive_attention");
+  book.edit("chapters/02_online_softmax/chapter.toml", "number = 2\n", "number = 2\nuses = [\"01_naive_attention\"]\n");
+  expect("naive_attention.hpp", "");
+  expect("naive_attention.cpp", "naive_attention.cpp, which contains exercise 1.1; use given files only");
+}
+
 TEST_CASE("the gate fails for a solution that changed without new stubs") {
   const WorkbookCopy book;
   book.edit(solution, "namespace ch01 {", "// A new remark.\nnamespace ch01 {");
