@@ -44,7 +44,7 @@ void name_place(const Workspace& workspace, const Plan& plan, simt::SourceLine& 
   const fs::path in_solutions = path.lexically_relative(workspace.book.root / "solutions");
   const bool of_solution = !in_solutions.empty() && *in_solutions.begin() != "..";
   if (!of_solution || plan.tree.name == "solutions" || !fs::is_regular_file(path)) return;
-  const fs::path own = plan.tree.folder / in_solutions.lexically_relative(plan.chapter->name());
+  const fs::path own = (plan.tree.folder / in_solutions.lexically_relative(plan.chapter->name())).lexically_normal();
   if (fs::is_regular_file(own) && book::read_file(own) == book::read_file(path)) {
     source.file = workspace.shown(own);  // the reader's identical file is compiled only once
     return;

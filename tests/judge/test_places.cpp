@@ -23,15 +23,15 @@ const std::string readers =
     "// TODO(3.2) Another.\n// BEGIN 3.2\nint mine;\n\nint more;\n// END 3.2\n"
     "int behind();\n";
 
-/// The report of an address at a line of the book, as the reader of this file sees it.
-simt::Report reported(const std::string& own, int line) {
+/// The report of an address at a line of the book, as the reader of this file sees it. `number`: the chapter that runs.
+simt::Report reported(const std::string& own, int line, int number = 3) {
   const TemporaryFolder folder;
   folder.write("solutions/03_tiles/kernel.cu", solution);
   folder.write("chapters/03_tiles/kernel.cu", own);
   Workspace workspace;
   workspace.book.root = folder.path();
   book::Chapter chapter;
-  chapter.number = 3;
+  chapter.number = number;
   chapter.slug = "tiles";
   Plan plan;
   plan.chapter = &chapter;
@@ -68,6 +68,12 @@ TEST_CASE("of a file that is the book's own every line is the reader's") {
     CHECK(named(solution, line).file == "chapters/03_tiles/kernel.cu");
     CHECK(named(solution, line).line == line);
   }
+}
+
+TEST_CASE("a line of an earlier chapter's given file is named in that chapter") {
+  const simt::SourceLine line = reported(solution, 7, 4).side.source;
+  CHECK(line.file == "chapters/03_tiles/kernel.cu");
+  CHECK(line.line == 7);
 }
 
 TEST_CASE("an invalid address in a given line is explained by the reader's code") {
