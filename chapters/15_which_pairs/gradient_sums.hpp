@@ -1,36 +1,27 @@
 // Chapter 15, backward, given: the row statistics, and the sum of dQ, to which every K/V tile adds. Chapter 9 builds
-// both. What changes: each packed sequence is padded to whole Q tiles.
+// both.
 //
 // Source: Dao 2023 (FlashAttention-2), Algorithm 2; Dao et al. 2022, appendix B.2: D = rowsum(dO∘O).
 #pragma once
 
-#include "gradient_phases.hpp"
-#include "problem.hpp"
+#include "gradient_tiles.hpp"
 
 namespace ch15 {
 namespace {
 
-// dQ_sum and the row statistics have padded rows: the rows of each sequence are padded to a multiple of 64, which is a
-// whole number of Q tiles of any size.
+// dQ_sum and the row statistics have padded rows: the rows of a head, or of each packed sequence, are padded to a
+// multiple of 64, which is a whole number of Q tiles of any size. row_of(padded) is the row of a head that corresponds
+// to padded row `padded`; for padding it is Nq or more.
 
-/// The row of a head that corresponds to padded row `padded`; -1 for padding.
-__device__ __forceinline__ int row_of(const int* __restrict__ starts, int Nq, int padded) {
-  if (starts == nullptr) return padded < Nq ? padded : -1;
-  const Sequence sequence = sequence_of(starts, padded / 64, 64);
-  const int row = sequence.tile * 64 + padded % 64;
-  return row < sequence.length ? sequence.first + row : -1;
-}
-/// The number of padded rows before the sequence that starts at row `first`.
-__device__ __forceinline__ int padded_before(const int* __restrict__ starts, int first) {
-  int rows = 0;
-  for (int s = 0; starts != nullptr && starts[s] < first; ++s) rows += (starts[s + 1] - starts[s] + 63) / 64 * 64;
-  return rows;
-}
+/// The rows of a head that are not packed.
+struct RowOfHead {
+  __device__ int operator()(int padded) const { return padded; }
+};
 
 /// The statistics of each padded row (`padded` per head, `count` in all): LSE·log2(e), or +inf where P must be 0 (no
 /// unmasked key, or padding); and D = rowsum(dO∘O) - dLSE. d / 8 adjacent lanes per row. Clears dQ_sum, and semaphores
 /// if given.
-template <int d>
+template <int d, class RowOf = RowOfHead>
 __global__ void prepare_rows(const Element* __restrict__ O,   // (B·H, Nq, d)
                              const Element* __restrict__ dO,  // (B·H, Nq, d)
                              const float* __restrict__ lse,   // (B·H, Nq), natural logarithm; -inf: no unmasked key
@@ -38,17 +29,17 @@ __global__ void prepare_rows(const Element* __restrict__ O,   // (B·H, Nq, d)
                              float2* __restrict__ row_stats,  // (B·H, padded)
                              float* __restrict__ dQ_sum,      // (B·H, padded, d)
                              int* __restrict__ semaphores,    // (1 + B·H·padded / 4), or nullptr
-                             const int* __restrict__ starts, std::int64_t count, int padded, int Nq) {
+                             RowOf row_of, std::int64_t count, int padded, int Nq) {
   constexpr int lanes = d / 8;
   const std::int64_t thread = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, padded_row = thread / lanes;
   if (padded_row >= count) return;  // whole warps: count is a multiple of 64
-  const int query = row_of(starts, Nq, padded_row % padded), lane = threadIdx.x % lanes;
+  const int query = row_of(padded_row % padded), lane = threadIdx.x % lanes;
   const std::int64_t row = padded_row / padded * Nq + query;
   reinterpret_cast<float4*>(dQ_sum)[2 * thread] = reinterpret_cast<float4*>(dQ_sum)[2 * thread + 1] = {0, 0, 0, 0};
   if (semaphores != nullptr && lane == 0 && padded_row % 4 == 0) semaphores[1 + padded_row / 4] = 0;
   if (semaphores != nullptr && thread == 0) semaphores[0] = 0;
   float D = 0;
-  if (query >= 0) {
+  if (query < Nq) {
     const uint4 O_vector = reinterpret_cast<const uint4*>(O)[row * lanes + lane];
     const uint4 dO_vector = reinterpret_cast<const uint4*>(dO)[row * lanes + lane];
 #pragma unroll
@@ -59,8 +50,8 @@ __global__ void prepare_rows(const Element* __restrict__ O,   // (B·H, Nq, d)
 #pragma unroll
   for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(0xffffffff, D, step);
   if (lane != 0) return;
-  if (query >= 0 && dlse != nullptr) D -= dlse[row];
-  row_stats[padded_row] = {query >= 0 && lse[row] != -INFINITY ? lse[row] * log2_e : INFINITY, D};
+  if (query < Nq && dlse != nullptr) D -= dlse[row];
+  row_stats[padded_row] = {query < Nq && lse[row] != -INFINITY ? lse[row] * log2_e : INFINITY, D};
 }
 
 /// The address in dQ_sum of this lane's element e of part `column_part` (16, 8) of a row tile. One addition of a warp
@@ -141,10 +132,10 @@ __device__ __forceinline__ void add_dQ(float* dQ_sum, GradientShared<T>& smem, i
 }
 
 /// dQ = scale·dQ_sum, one warp per part (16, 8).
-template <int d>
+template <int d, class RowOf = RowOfHead>
 __global__ void write_dQ(float* dQ_sum,             // (B·H, padded, d), see address_in_sum
                          Element* __restrict__ dQ,  // (B·H, Nq, d)
-                         const int* __restrict__ starts, std::int64_t parts, int padded, int Nq, float scale) {
+                         RowOf row_of, std::int64_t parts, int padded, int Nq, float scale) {
   const std::int64_t part = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32, row_tile = part / (d / 8);
   if (part >= parts) return;
   const int tiles_of_head = padded / 16, lane = threadIdx.x % 32, column_part = part % (d / 8);
@@ -152,8 +143,8 @@ __global__ void write_dQ(float* dQ_sum,             // (B·H, padded, d), see ad
 #pragma unroll
   for (int e = 0; e < 4; e += 2) {
     const auto [row, column] = position_in_part(lane, e);
-    const int query = row_of(starts, Nq, row_tile % tiles_of_head * 16 + row);
-    if (query >= 0)
+    const int query = row_of(row_tile % tiles_of_head * 16 + row);
+    if (query < Nq)
       *reinterpret_cast<std::uint32_t*>(dQ + (head * Nq + query) * d + 8 * column_part + column) =
           cvt_rn_x2<Element>(*address_in_sum<d>(dQ_sum, row_tile, column_part, e) * scale,
                              *address_in_sum<d>(dQ_sum, row_tile, column_part, e + 1) * scale);

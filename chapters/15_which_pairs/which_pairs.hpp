@@ -32,9 +32,6 @@ inline std::int64_t tiles_per_head(const workbook::Mask& mask, std::int64_t rows
 /// The tile sizes and the number of warps that kernels are built for. A warp has 32 rows of Q: Br = 32·warps.
 inline constexpr Tiles built[] = {{128, 64, 4}, {32, 32, 1}};
 
-// m may be below the row's maximum by this much, in units of log2, as in chapter 8.
-inline constexpr float slack = 8;
-
 /// O = softmax(score_mod(scale·QKᵀ)) V over the unmasked pairs, and the LSE, for every head, in one kernel. Head h of Q
 /// reads head h / (H / Hkv) of K and V. No extra memory. d is 64 or 128. A fully masked row gives O = 0, and the sink
 /// as its LSE, or -inf without a sink. Element is half or __nv_bfloat16. Throws std::invalid_argument for sizes that

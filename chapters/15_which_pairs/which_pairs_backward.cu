@@ -1,7 +1,7 @@
-// Chapter 15, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp and score_gradients.hpp,
-// and the launches. It is chapter 9's kernel, but a K/V tile belongs to one sequence and loops over the Q tiles that
-// attend to it, of all heads of Q that share its keys, as in chapter 14. which_pairs_backward_bf16.cu compiles this
-// file once more, for bf16.
+// Chapter 15, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp, gradient_tiles.hpp and
+// gradient_sums.hpp, and the launches. It is chapter 9's kernel, but a K/V tile belongs to one sequence and loops over
+// the Q tiles that attend to it, of all heads of Q that share its keys, as in chapter 14. which_pairs_backward_bf16.cu
+// compiles this file once more, for bf16.
 //
 // Most of these kernels need all 255 registers of a thread: for sm_90 and fp16, ptxas of CUDA 13.0 spills up to 8 bytes
 // without a softcap, up to 24 with one, and up to 96 in deterministic mode (nvcc -Xptxas -v).
@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "common/cuda/dispatch.hpp"
+#include "gradient_phases.hpp"
 #include "gradient_sums.hpp"
 #include "problem.hpp"
 
@@ -162,15 +163,16 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const Scor
   const std::int64_t count = std::int64_t(padded_rows(call)), parts = count / 16 * (T::d / 8);
   const Problem problem{int(tiles_per_head(call.mask, Nk, T::Bc)), int(H), int(H / Hkv), call.sink, call.starts};
   const Sizes sizes{int(B * Hkv), int(count / (B * H))};
-  launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
-         call.lse, call.dlse, scratch.row_stats, scratch.dQ_sum, scratch.semaphores, call.starts, count, sizes.padded,
-         int(Nq));
+  const RowOfSequences row_of{call.starts, int(Nq)};
+  launch(prepare_rows<T::d, RowOfSequences>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0,
+         call.O, call.dO, call.lse, call.dlse, scratch.row_stats, scratch.dQ_sum, scratch.semaphores, row_of, count,
+         sizes.padded, int(Nq));
   launch(gradients<T, deterministic, ScoreMod>,
          grid_of(std::int64_t(problem.tiles_per_head) * sizes.kv_heads, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
          sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.row_stats, scratch.dQ_sum,
          scratch.semaphores, call.dK, call.dV, window_mask(call), score_mod, problem, sizes, call.scale);
-  launch(write_dQ<T::d>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, scratch.dQ_sum, call.dQ, call.starts,
-         parts, sizes.padded, int(Nq), call.scale);
+  launch(write_dQ<T::d, RowOfSequences>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, scratch.dQ_sum, call.dQ,
+         row_of, parts, sizes.padded, int(Nq), call.scale);
   if (call.dsink != nullptr)
     launch(sink_gradient, dim3(unsigned(H)), dim3(32), 0, scratch.row_stats, call.sink, call.dsink, int(B), int(H),
            sizes.padded);

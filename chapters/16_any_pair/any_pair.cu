@@ -1,5 +1,6 @@
-// Chapter 16, block-sparse masks: the kernel as a sequence of the phases of phases.hpp and scores.hpp, and the launch.
-// any_pair_bf16.cu compiles this file once more, for bf16. At d = 128 ptxas of CUDA 13.0 spills up to 88 bytes.
+// Chapter 16, block-sparse masks: the kernel as a sequence of the phases of scores.hpp and of chapter 15's phases.hpp,
+// and the launch. any_pair_bf16.cu compiles this file once more, for bf16. At d = 128 ptxas of CUDA 13.0 spills up to
+// 88 bytes.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Dong et al. 2024 (FlexAttention), section 3.
 // Test it: ./workbook test 16

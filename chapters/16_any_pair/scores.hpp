@@ -4,11 +4,13 @@
 // Test it: ./workbook test 16.7
 #pragma once
 
+#include "15_which_pairs/gradient_tiles.hpp"
 #include "pairs.hpp"
-#include "phases.hpp"
 
 namespace ch16 {
 namespace {
+
+using namespace ch15;  // phases.hpp, gradient_tiles.hpp
 
 /// Replaces the dot products Q_i·K_j of a partial block, (32, Bc), by scores in units of log2. The block starts at
 /// first_query and first_key. The scores of masked pairs become -inf.
@@ -53,12 +55,6 @@ __device__ __forceinline__ void move_to_maximum(Registers<Element, d>& registers
     subtract_maximum(S[i], registers.m[i], registers.l[i], rescale[i], partial || scale <= 0 ? 1 : scale);
   rescale_O(registers, rescale, tile);
 }
-
-/// A lane's four floats of an accumulator (16, 8); and the accumulators of 32 rows and 8·parts columns: two row tiles
-/// of 16.
-using Part = Fragment<float, 4>;
-template <int parts>
-using Result = Part[2][parts];
 
 /// K Qᵀ -> Pᵀ = exp2(scale·Q_i·K_j - LSE) and dPᵀ -> dSᵀ = P∘(dP - D), (32, 8·parts), all in fp32. The keys start at
 /// first_key, the queries at first_query. row_stats: LSE·log2(e) in x and D in y, per query. In a partial block P and

@@ -25,9 +25,6 @@ using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 /// The tile sizes and the number of warps that kernels are built for. A warp has 32 rows of Q: Br = 32·warps.
 inline constexpr Tiles built[] = {{128, 64, 4}, {32, 32, 1}};
 
-// m may be below the row's maximum by this much, in units of log2, as in chapter 8.
-inline constexpr float slack = 8;
-
 /// Which elements of P are dropped (dropout.hpp).
 struct Dropout {
   uint2 seed;

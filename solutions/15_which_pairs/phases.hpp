@@ -6,17 +6,19 @@
 
 #include <cstdint>
 
-#include "fragments.hpp"
-#include "which_pairs.hpp"
+#include "14_grouped_queries/fragments.hpp"
 
 namespace ch15 {
 namespace {
 
+using namespace ch14;  // fragments.hpp
 using workbook::cuda::cp_async_16, workbook::cuda::cp_async_commit_group, workbook::cuda::cp_async_wait_group;
 using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::mma_m16n8k16, workbook::cuda::stmatrix_x4;
 
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr unsigned all_lanes = 0xffffffff;
+// m may be below the row's maximum by this much, in units of log2, as in chapter 8.
+constexpr float slack = 8;
 
 // A warp has 32 rows of Q, two row tiles of 16, so it uses each fragment of K and V that it loads twice.
 constexpr int row_tiles = 2;
@@ -183,11 +185,13 @@ __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& registers, 
   }
 }
 
-/// Writes O / l as Element, (32, d), and the LSE, (m + log2 l) ln 2, (32), to device memory: the first `rows` of this
-/// warp's rows. O goes through this warp's Q tile, which is no longer needed, so that a lane stores 16 bytes at a time.
+/// Writes O·factor / l as Element, (32, d), and the LSE, (m + log2 l) ln 2, (32), to device memory: the first `rows` of
+/// this warp's rows. O goes through this warp's Q tile, which is no longer needed, so that a lane stores 16 bytes at a
+/// time.
 template <class Element, int d>
 __device__ __forceinline__ void write_output(Registers<Element, d>& registers, Element (&smem_O)[32][d],
-                                             Element* __restrict__ O, float* __restrict__ lse, int rows) {
+                                             Element* __restrict__ O, float* __restrict__ lse, int rows,
+                                             float factor = 1) {
   const int lane = threadIdx.x % 32;
   __syncwarp();  // all lanes have read Q: O may overwrite it
 #pragma unroll
@@ -199,7 +203,7 @@ __device__ __forceinline__ void write_output(Registers<Element, d>& registers, E
       l += __shfl_xor_sync(all_lanes, l, 2);
       const int row = 16 * i + position_in_part(lane, 2 * r).row;
       if (lane % 4 == 0 && row < rows) lse[row] = (registers.m[i][r] + log2f(l)) * ln_2;
-      const float inverse = l == 0 ? 0 : 1 / l;
+      const float inverse = l == 0 ? 0 : factor / l;
 #pragma unroll
       for (Fragment<float, 4>& part : registers.O[i]) part[2 * r] *= inverse, part[2 * r + 1] *= inverse;
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/attention/setting.hpp"
 #include "masks.hpp"
 #include "scores.hpp"
 #include "sequences.hpp"
@@ -27,6 +28,24 @@ __device__ inline Sequence enter_sequence(WindowMask& mask, const Problem& probl
   const Sequence sequence = sequence_of(problem.starts, tile, Br);
   mask.Nq = mask.Nk = sequence.length;
   return sequence;
+}
+
+/// The padded rows of the backward pass (gradient_sums.hpp): the rows of each sequence are padded to a multiple of 64.
+struct RowOfSequences {
+  const int* __restrict__ starts;  // or nullptr: one sequence
+  int Nq;
+  __device__ int operator()(int padded) const {
+    if (starts == nullptr) return padded;
+    const Sequence sequence = sequence_of(starts, padded / 64, 64);
+    const int row = sequence.tile * 64 + padded % 64;
+    return row < sequence.length ? sequence.first + row : Nq;
+  }
+};
+/// The number of padded rows before the sequence that starts at row `first`.
+__device__ __forceinline__ int padded_before(const int* __restrict__ starts, int first) {
+  int rows = 0;
+  for (int s = 0; starts != nullptr && starts[s] < first; ++s) rows += (starts[s + 1] - starts[s] + 63) / 64 * 64;
+  return rows;
 }
 
 /// The mask of a call. An unlimited side is Nq + Nk, which is larger than Nk.

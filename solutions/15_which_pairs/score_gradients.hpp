@@ -4,17 +4,12 @@
 // Test it: ./workbook test 15.11
 #pragma once
 
+#include "gradient_tiles.hpp"
 #include "masks.hpp"
 #include "scores.hpp"
 
 namespace ch15 {
 namespace {
-
-/// A lane's four floats of an accumulator (16, 8); and the accumulators of 32 rows and 8·parts columns: two row tiles
-/// of 16.
-using Part = Fragment<float, 4>;
-template <int parts>
-using Result = Part[2][parts];
 
 /// K Qᵀ -> Pᵀ = exp2(score_mod(Q_i·K_j) - LSE) and dPᵀ -> dSᵀ = P∘(dP - D)∘derivative, (32, 8·parts), all in fp32. The
 /// keys start at first_key, the queries at first_query. row_stats: LSE·log2(e) in x and D in y, per query. In a tile

@@ -1,6 +1,7 @@
-// Chapter 16, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp and scores.hpp, and the
-// launches. It is chapter 9's kernel, but a K/V tile loops over the Q tiles of its lists, for all heads of Q that share
-// its keys, as in chapter 14. any_pair_backward_bf16.cu compiles this file once more, for bf16.
+// Chapter 16, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp and of chapter 15's
+// gradient_tiles.hpp and gradient_sums.hpp, and the launches. It is chapter 9's kernel, but a K/V tile loops over the Q
+// tiles of its lists, for all heads of Q that share its keys, as in chapter 14. any_pair_backward_bf16.cu compiles this
+// file once more, for bf16.
 //
 // A thread has at most 255 registers: for sm_90 and fp16, ptxas of CUDA 13.0 spills up to 64 bytes (nvcc -Xptxas -v).
 //
@@ -13,8 +14,9 @@
 #include <string>
 #include <type_traits>
 
+#include "15_which_pairs/gradient_sums.hpp"
 #include "common/cuda/dispatch.hpp"
-#include "gradient_sums.hpp"
+#include "gradient_phases.hpp"
 #include "lists.hpp"
 
 namespace ch16 {
@@ -166,12 +168,12 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const Sums
     launch(write_ranks, grid_of((std::int64_t(table.rows) * table.columns + 127) / 128, "⌈Nq/Br⌉·⌈Nk/Bc⌉"), dim3(128),
            0, table, sums.ranks);
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
-         call.lse, sums.row_stats, sums.dQ_sum, sums.semaphores, count, sizes.padded, int(Nq));
+         call.lse, nullptr, sums.row_stats, sums.dQ_sum, sums.semaphores, RowOfHead(), count, sizes.padded, int(Nq));
   launch(gradients<T, deterministic, MaskMod>, grid_of(std::int64_t(table.columns) * sizes.kv_heads, "B·Hkv·⌈Nk/Bc⌉"),
          dim3(T::threads), sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, sums.row_stats, sums.dQ_sum,
          sums.semaphores, sums.ranks, call.dK, call.dV, mask, scratch.lists, sizes, call.scale);
-  launch(write_dQ<T::d>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, sums.dQ_sum, call.dQ, parts, sizes.padded,
-         int(Nq), call.scale);
+  launch(write_dQ<T::d>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, sums.dQ_sum, call.dQ, RowOfHead(), parts,
+         sizes.padded, int(Nq), call.scale);
 }
 
 }  // namespace

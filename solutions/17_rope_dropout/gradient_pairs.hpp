@@ -6,25 +6,14 @@
 
 #include <cstdint>
 
-#include "common/cuda/convert.hpp"
-#include "phases.hpp"
+#include "15_which_pairs/gradient_tiles.hpp"
+#include "dropout.hpp"
 #include "rope_dropout_backward.hpp"
 
 namespace ch17 {
 namespace {
 
-using Element = WORKBOOK_ELEMENT;  // half; rope_dropout_backward_bf16.cu compiles the kernels again, with bf16
-
-/// A lane's registers of an operand A (16, 16), or of an operand B (16, 16).
-using Operand = Fragment<Element, 4>;
-/// A lane's four floats of an accumulator (16, 8); and the accumulators of 32 rows and 8·parts columns: two row tiles
-/// of 16.
-using Part = Fragment<float, 4>;
-template <int parts>
-using Result = Part[2][parts];
-/// A Result, rounded to the operands of the next matmul.
-template <int parts>
-using Operands = Operand[2][parts / 2];
+using namespace ch15;  // gradient_tiles.hpp
 
 /// How a thread block divides its work. It keeps one K/V tile of Bc keys and loops over Q tiles of Br queries. A team
 /// has 32 keys: one warp, or two if one warp's registers cannot hold dK and dV of 32 keys. A warp accumulates `columns`

@@ -1,5 +1,5 @@
-// Chapter 17, backward, given: the shared memory of a thread block, and the phases for one Q tile. Chapter 9 builds
-// them. What changes: which columns a warp accumulates (Plan::column).
+// Chapter 17, backward, given: the phases for one Q tile that are not in chapter 15's gradient_tiles.hpp, or differ:
+// how a Q tile is copied, which columns a warp accumulates (Plan::column), and the causal mask.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2.
 #pragma once
@@ -7,39 +7,10 @@
 #include <cstdint>
 
 #include "gradient_pairs.hpp"
+#include "phases.hpp"
 
 namespace ch17 {
 namespace {
-
-/// C += A B for 16 columns of C, from column 16·j on: A (32, 16) as two row tiles, B (16, 16).
-template <int parts>
-__device__ __forceinline__ void multiply_16(Result<parts>& C, int j, const Operand& upper, const Operand& lower,
-                                            const Operand& B) {
-  mma_m16n8k16(C[0][2 * j], upper, B[0], B[1]);
-  mma_m16n8k16(C[0][2 * j + 1], upper, B[2], B[3]);
-  mma_m16n8k16(C[1][2 * j], lower, B[0], B[1]);
-  mma_m16n8k16(C[1][2 * j + 1], lower, B[2], B[3]);
-}
-
-template <int parts>
-__device__ __forceinline__ void clear(Result<parts>& C) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-#pragma unroll
-    for (Part& part : C[i]) part.fill(0);
-}
-
-/// The shared memory of a thread block. All data of a Q tile has two buffers. P is stored for the other warp of a team;
-/// a team of one warp needs no P.
-template <class T>
-struct GradientShared {
-  Element K[T::Bc][T::d], V[T::Bc][T::d];
-  Element Q[2][T::Br][T::d], dO[2][T::Br][T::d];
-  Element P[T::team == 1 ? 1 : T::Bc][T::Br], dS[2][T::Bc][T::Br];  // Pᵀ and dSᵀ: a row is a key
-  float2 row_stats[2][T::Br];
-  int ticket;
-  SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, row_stats, ticket);
-};
 
 /// Starts to copy Q tile i of a head into buffer i % 2: Q and dO, (Br, d) each, and its row statistics.
 template <class T>
@@ -53,32 +24,6 @@ __device__ __forceinline__ void load_q_tile(GradientShared<T>& smem, const Eleme
   if (query < T::Br) cp_async_16(&smem.row_stats[i % 2][query], row_stats + i * T::Br + query);
 }
 
-/// C = A Bᵀ for 32 rows of tile A and 8·parts rows of tile B: (32, d), (8·parts, d) -> (32, 8·parts). A row of tile B
-/// gives a column of C.
-template <int parts, int A_rows, int B_rows, int d>
-__device__ __forceinline__ void multiply_transposed(Result<parts>& C, Element (&A)[A_rows][d], int A_row,
-                                                    Element (&B)[B_rows][d], int B_row) {
-  clear<parts>(C);
-#pragma unroll
-  for (int c = 0; c < d; c += 16) {
-    Operand upper, lower, right;
-    load_A(upper, A, A_row, c), load_A(lower, A, A_row + 16, c);
-#pragma unroll
-    for (int j = 0; j < parts / 2; ++j) {
-      load_B_by_columns(right, B, B_row + 16 * j, c);
-      multiply_16<parts>(C, j, upper, lower, right);
-    }
-  }
-}
-
-/// Pᵀ and dSᵀ become operands A in the same lanes.
-template <int parts>
-__device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Result<parts>& C) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-#pragma unroll
-    for (int k = 0; k < parts / 2; ++k) A[i][k] = as_A<Element>(C[i][2 * k], C[i][2 * k + 1]);
-}
 /// C += A B: (32, 8·parts), (8·parts, columns) -> (32, columns), where B is the tile from `row` on, in the columns of
 /// warp `team_rank` of a team.
 template <class T, int rows>
@@ -92,26 +37,6 @@ __device__ __forceinline__ void accumulate(Result<T::columns / 8>& C, const Oper
       load_B_by_rows(right, B, row + 16 * k, T::column(team_rank, 2 * j));
       multiply_16<T::columns / 8>(C, j, A[0][k], A[1][k], right);
     }
-}
-
-/// Stores a warp's Pᵀ or dSᵀ for other warps in a tile with one row per key, from `row` and `column` on; and loads it
-/// back into the same registers.
-template <int parts, int rows, int columns>
-__device__ __forceinline__ void store_operands(Element (&tile)[rows][columns], int row, int column,
-                                               const Operands<parts>& A) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-#pragma unroll
-    for (int k = 0; k < parts / 2; ++k)
-      stmatrix_x4(swizzled(tile, row + 16 * i + lane % 16, column / 8 + 2 * k + lane / 16), A[i][k]);
-}
-template <int parts, int rows, int columns>
-__device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile)[rows][columns], int row, int column) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-#pragma unroll
-    for (int k = 0; k < parts / 2; ++k) load_A(A[i][k], tile, row + 16 * i, column + 16 * k);
 }
 
 /// The first Q tile of a head with an unmasked pair, even if that tile does not exist. Query i attends to keys up to
@@ -149,15 +74,6 @@ __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T:
   round_to_operands<T::parts>(dS, dP);
   store_operands<T::parts>(smem.dS[buffer], warp_key, q, dS);
   if constexpr (T::team == 2) store_operands<T::parts>(smem.P, warp_key, q, P);
-}
-
-/// Loads P and dS of the team's keys and of the queries from q on, which the team's other warp computes and stores.
-template <class T>
-__device__ __forceinline__ void load_team_operands(Operands<T::parts>& P, Operands<T::parts>& dS,
-                                                   GradientShared<T>& smem, int i, int warp_key, int q) {
-  workbook::cuda::barrier_sync(1 + warp_key / 32, 64);  // the team's two warps have stored P and dS
-  load_operands<T::parts>(P, smem.P, warp_key, q);
-  load_operands<T::parts>(dS, smem.dS[i % 2], warp_key, q);
 }
 
 /// Writes C·scale, rounded, to the columns of warp `team_rank` of a team: the first `rows` of 32 rows of a gradient.

@@ -1,64 +1,19 @@
-// Chapter 17: the shared memory of a thread block, the registers of a warp, and the phases of the kernel. They are
-// chapter 8's, except for how a tile is copied and for the dropout of P. Element is half or __nv_bfloat16.
+// Chapter 17: the phases of the kernel that are not in chapter 15's phases.hpp, or differ: how a tile is copied, the
+// causal mask as in chapter 8, and the dropout of P. Element is half or __nv_bfloat16.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3.
 #pragma once
 
 #include <cstdint>
 
+#include "15_which_pairs/phases.hpp"
 #include "dropout.hpp"
-#include "fragments.hpp"
 #include "rope.hpp"
-#include "rope_dropout.hpp"
 
 namespace ch17 {
 namespace {
 
-using workbook::cuda::cp_async_16, workbook::cuda::cp_async_commit_group, workbook::cuda::cp_async_wait_group;
-using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::mma_m16n8k16, workbook::cuda::stmatrix_x4;
-
-constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
-constexpr unsigned all_lanes = 0xffffffff;
-
-// A warp has 32 rows of Q, two row tiles of 16, so it uses each fragment of K and V that it loads twice.
-constexpr int row_tiles = 2;
-// With d = 128, Q and O do not both fit in registers, so Q is loaded again for each K/V tile.
-template <int d>
-constexpr bool Q_in_registers = d <= 64;
-
-/// The shared memory of a thread block: two stages of K and V, and a Q tile per warp. Rows are swizzled.
-template <class Element, int d, int Bc, int warps>
-struct Shared {
-  Element Q[warps][32][d], K[2][Bc][d], V[2][Bc][d];
-  SHARED_LAYOUT(Shared, Q, K, V);
-};
-
-/// The registers of a warp: operands of Q (16, 16), parts of O (16, 8), and m and l of each row. A lane holds two rows
-/// of each row tile i: r = 0 is row lane / 4, r = 1 is the row 8 below. m is equal in the four lanes of a quad; l is
-/// the sum over this lane's columns only.
-template <class Element, int d>
-struct Registers {
-  Fragment<Element, 4> Q[row_tiles][Q_in_registers<d> ? d / 16 : 1];
-  Fragment<float, 4> O[row_tiles][d / 8];
-  float m[row_tiles][2], l[row_tiles][2];
-};
-
-/// S of a row tile, then the exponents of P, then P: (16, Bc) as Bc / 8 parts (16, 8). Elements 2r and 2r + 1 of a part
-/// are in row r of the lane.
-template <int Bc>
-using Scores = Fragment<float, 4>[Bc / 8];
-
-/// The state before the first key: O = 0, m = -inf, l = 0.
-template <class Element, int d>
-__device__ __forceinline__ void clear(Registers<Element, d>& registers) {
-#pragma unroll
-  for (int i = 0; i < row_tiles; ++i) {
-#pragma unroll
-    for (Fragment<float, 4>& part : registers.O[i]) part.fill(0);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) registers.m[i][r] = -INFINITY, registers.l[i][r] = 0;
-  }
-}
+using namespace ch15;  // phases.hpp
 
 /// Starts to copy rows x d elements from device memory into a tile and fills the rest of the tile with zeros. The
 /// caller is thread `thread` of the `threads` threads that copy the tile together. It copies both chunks of a pair.
@@ -72,31 +27,6 @@ __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][d], const E
 #pragma unroll
     for (int chunk = chunks.chunk; chunk < d / 8; chunk += chunks.partner_offset)
       cp_async_16(swizzled(tile, row, chunk), source + row * d + 8 * chunk, row < rows ? 16 : 0);
-  }
-}
-
-/// S = Q Kᵀ for this warp's rows, unscaled: (32, d), (Bc, d) -> (32, Bc).
-template <class Element, int d, int Bc>
-__device__ __forceinline__ void multiply_QK(Scores<Bc> (&S)[row_tiles], Registers<Element, d>& registers,
-                                            Element (&Q)[32][d], Element (&K)[Bc][d]) {
-#pragma unroll
-  for (Scores<Bc>& row_tile : S)
-#pragma unroll
-    for (Fragment<float, 4>& part : row_tile) part.fill(0);
-#pragma unroll
-  for (int c = 0; c < d / 16; ++c) {
-    const int q = Q_in_registers<d> ? c : 0;
-    if (!Q_in_registers<d>) load_A(registers.Q[0][q], Q, 0, 16 * c), load_A(registers.Q[1][q], Q, 16, 16 * c);
-#pragma unroll
-    for (int j = 0; j < Bc / 16; ++j) {
-      Fragment<Element, 4> K_part;  // 16 keys: a row of K is a column of Kᵀ
-      load_B_by_columns(K_part, K, 16 * j, 16 * c);
-#pragma unroll
-      for (int i = 0; i < row_tiles; ++i) {
-        mma_m16n8k16(S[i][2 * j], registers.Q[i][q], K_part[0], K_part[1]);
-        mma_m16n8k16(S[i][2 * j + 1], registers.Q[i][q], K_part[2], K_part[3]);
-      }
-    }
   }
 }
 
@@ -116,53 +46,6 @@ __device__ __forceinline__ void scale_and_mask(Scores<Bc> (&S)[row_tiles], float
     }
 }
 
-/// The maximum of this lane's scores in its row r. Even and odd columns have separate maxima, so that the two chains of
-/// fmaxf are independent.
-template <int parts>
-__device__ __forceinline__ float largest_of_lane(const Fragment<float, 4> (&S)[parts], int r) {
-  float even = S[0][2 * r], odd = S[0][2 * r + 1];
-#pragma unroll
-  for (int j = 1; j < parts; ++j) even = fmaxf(even, S[j][2 * r]), odd = fmaxf(odd, S[j][2 * r + 1]);
-  return fmaxf(even, odd);
-}
-
-/// S -> S·scale - m of a row tile: the exponents of P, where m is the row's maximum after this tile. scale > 0, in
-/// units of log2. Rescales l to the new m; rescale[r] is the factor for O. Any scores may be -inf, even all of a row.
-template <int parts>
-__device__ __forceinline__ void subtract_maximum(Fragment<float, 4> (&S)[parts], float (&m)[2], float (&l)[2],
-                                                 float (&rescale)[2], float scale) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float largest = largest_of_lane(S, r);
-    largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 2));
-    const float m_tile = largest * scale, m_new = m_tile > m[r] + slack ? m_tile : m[r];
-    const float m_safe = m_new == -INFINITY ? 0 : m_new;
-    rescale[r] = exp2_ftz(m[r] - m_safe);
-    m[r] = m_new;
-    l[r] *= rescale[r];
-#pragma unroll
-    for (Fragment<float, 4>& part : S)
-#pragma unroll
-      for (int e = 2 * r; e < 2 * r + 2; ++e) part[e] = part[e] * scale - m_safe;
-  }
-}
-
-/// O = O·rescale, if any lane's factor differs from 1. tile: the index of the K/V tile, for the trace.
-template <class Element, int d>
-__device__ __forceinline__ void rescale_O(Registers<Element, d>& registers, const float (&rescale)[row_tiles][2],
-                                          int tile) {
-  const bool moved = rescale[0][0] != 1 || rescale[0][1] != 1 || rescale[1][0] != 1 || rescale[1][1] != 1;
-  if (!__any_sync(all_lanes, moved)) return;
-  workbook::cuda::note("rescaled tile", tile);
-#pragma unroll
-  for (int i = 0; i < row_tiles; ++i)
-#pragma unroll
-    for (Fragment<float, 4>& part : registers.O[i])
-#pragma unroll
-      for (int e = 0; e < 4; ++e) part[e] *= rescale[i][e / 2];
-}
-
 /// S of K/V tile `tile` becomes the exponents of P; O and l are rescaled to the new m. `keys` and `visible` as in
 /// scale_and_mask. If every row attends to all keys of the tile, subtract_maximum scales S. It needs a scale > 0; for
 /// other scales scale_and_mask scales S too.
@@ -177,15 +60,6 @@ __device__ __forceinline__ void move_to_maximum(Registers<Element, d>& registers
   for (int i = 0; i < row_tiles; ++i)
     subtract_maximum(S[i], registers.m[i], registers.l[i], rescale[i], scaled ? 1 : scale);
   rescale_O(registers, rescale, tile);
-}
-
-/// Two adjacent parts (16, 8), rounded to Element, are an operand A (16, 16).
-template <class Element>
-__device__ __forceinline__ Fragment<Element, 4> as_A(const Fragment<float, 4>& left, const Fragment<float, 4>& right) {
-  Fragment<Element, 4> A;
-  A[0] = cvt_rn_x2<Element>(left[0], left[1]), A[1] = cvt_rn_x2<Element>(left[2], left[3]);
-  A[2] = cvt_rn_x2<Element>(right[0], right[1]), A[3] = cvt_rn_x2<Element>(right[2], right[3]);
-  return A;
 }
 
 /// The exponents of 16 keys of a row tile become P, dropped elements 0; this lane's share of P's sum is added to l.
@@ -232,41 +106,6 @@ __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& registers, 
       }
     }
   }
-}
-
-/// Writes O / l·kept_scale as Element, (32, d), and the LSE, (m + log2 l) ln 2, (32), to device memory: the first
-/// `rows` of this warp's rows. O goes through this warp's Q tile, which is no longer needed, so that a lane stores 16
-/// bytes at a time.
-template <class Element, int d>
-__device__ __forceinline__ void write_output(Registers<Element, d>& registers, Element (&smem_O)[32][d],
-                                             Element* __restrict__ O, float* __restrict__ lse, int rows,
-                                             float kept_scale) {
-  const int lane = threadIdx.x % 32;
-  __syncwarp();  // all lanes have read Q: O may overwrite it
-#pragma unroll
-  for (int i = 0; i < row_tiles; ++i) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float l = registers.l[i][r];
-      l += __shfl_xor_sync(all_lanes, l, 1);
-      l += __shfl_xor_sync(all_lanes, l, 2);
-      const int row = 16 * i + position_in_part(lane, 2 * r).row;
-      if (lane % 4 == 0 && row < rows) lse[row] = (registers.m[i][r] + log2f(l)) * ln_2;
-      const float inverse = l == 0 ? 0 : kept_scale / l;
-#pragma unroll
-      for (Fragment<float, 4>& part : registers.O[i]) part[2 * r] *= inverse, part[2 * r + 1] *= inverse;
-    }
-#pragma unroll
-    for (int c = 0; c < d / 16; ++c)  // the chunk addresses of load_A
-      stmatrix_x4(swizzled(smem_O, 16 * i + lane % 16, 2 * c + lane / 16),
-                  as_A<Element>(registers.O[i][2 * c], registers.O[i][2 * c + 1]));
-  }
-  __syncwarp();  // O is visible to all lanes
-  const int chunk = lane % (d / 8);
-#pragma unroll
-  for (int row = lane / (d / 8); row < 32; row += 32 / (d / 8))
-    if (row < rows)
-      reinterpret_cast<uint4*>(O)[row * (d / 8) + chunk] = *reinterpret_cast<uint4*>(swizzled(smem_O, row, chunk));
 }
 
 }  // namespace

@@ -8,12 +8,14 @@
 
 #include <cstdint>
 
+#include "14_grouped_queries/fragments.hpp"
 #include "common/cuda/dispatch.hpp"
-#include "fragments.hpp"
 #include "rope_dropout.hpp"
 
 namespace ch17 {
 namespace {
+
+using namespace ch14;  // fragments.hpp
 
 /// Cosine and sine of the angle of pair c, 0 to d/2 - 1, at this position. The position may be negative.
 template <int d>

@@ -1,5 +1,5 @@
-// Chapter 17, RoPE and dropout: the kernel as a sequence of the phases of phases.hpp, and the launch.
-// rope_dropout_bf16.cu compiles this file once more, for bf16.
+// Chapter 17, RoPE and dropout: the kernel as a sequence of the phases of phases.hpp and of chapter 15's phases.hpp,
+// and the launch. rope_dropout_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Su et al. 2021 (RoFormer), section 3.2.
 // Test it: ./workbook test 17
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   };
   // END 17.6
   Registers<Element, d> registers;
-  clear(registers);
+  clear(registers, -INFINITY, 0);
   // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends the group, which is empty if there is no
   // tile j. Must be called with j in increasing order.
   const auto load_KV = [&](int j) {

@@ -1,5 +1,4 @@
-// Chapter 17, the backward pass, given: the kernel as a sequence of the phases of gradient_phases.hpp, and the
-// launches. It is chapter 9's kernel; Q and K are rotated in shared memory, dK and dQ are rotated back.
+// Chapter 17, the backward pass, given: chapter 9's kernel, which rotates Q and K, and rotates dK and dQ back.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and
 // warps. Test it: ./workbook test 17
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
         form_operands(P, dS, smem, i, warp_key, q, scale * log2_e, mask_of<T>(i, warp_key, q, keys, diagonal, causal),
                       dropout, {head, first_query + q, first_key + warp_key});
       else
-        load_team_operands(P, dS, smem, i, warp_key, q);
+        load_team_operands(P, dS, smem, i % 2, warp_key, q);
       accumulate<T>(dV_accumulator, P, smem.dO[i % 2], q, team_rank);  // dV += Pᵀ dO, (32, columns)
       accumulate<T>(dK_accumulator, dS, smem.Q[i % 2], q, team_rank);  // dK += dSᵀ Q, (32, columns)
     }
@@ -159,7 +158,8 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch) {
     K_rotations = scratch.table + (table_rows(call.shape) - Nk) * (d / 2);
   }
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
-         call.lse, scratch.row_stats, scratch.dQ_sum, scratch.semaphores, count, sizes.padded, sizes.Nq);
+         call.lse, nullptr, scratch.row_stats, scratch.dQ_sum, scratch.semaphores, RowOfHead(), count, sizes.padded,
+         sizes.Nq);
   launch(gradients<T, deterministic>, grid_of((Nk + T::Bc - 1) / T::Bc * B * H, "B·H·⌈Nk/Bc⌉"), dim3(T::threads),
          sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.row_stats, scratch.dQ_sum,
          scratch.semaphores, call.dK, call.dV, Q_rotations, K_rotations, sizes, dropout_of(call.mask), call.scale);

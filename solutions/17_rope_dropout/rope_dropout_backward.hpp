@@ -26,7 +26,7 @@ inline constexpr GradientTiles built_deterministic[] = {{128, 64, 4}, {128, 64, 
 /// Scratch in device memory. The rows of each head are padded to a multiple of 64.
 struct Scratch {
   float2* table;      ///< table_size(): rotations
-  float2* row_stats;  ///< padded_rows(): LSE and D, see gradient_sums.hpp
+  float2* row_stats;  ///< padded_rows(): LSE and D, see chapter 15's gradient_sums.hpp
   float* dQ_sum;      ///< padded_rows()·d: the sums of dQ
   int* semaphores;    ///< semaphore_count(), or nullptr: additions in any order
 };

@@ -23,12 +23,15 @@ void require_counts() {
 
 WorkbookCopy book_with(const std::string& chapter) {
   const WorkbookCopy book;
-  for (const char* tree : {"chapters", "solutions", "tests"}) {
-    for (const auto& entry : fs::directory_iterator(fs::path(WORKBOOK_SOURCE) / tree / chapter)) {
+  std::vector<std::string> folders{"chapters/" + chapter, "solutions/" + chapter, "tests/" + chapter};
+  const book::Chapter manifest = book::load_chapter(fs::path(WORKBOOK_SOURCE) / folders[0] / "chapter.toml");
+  for (const std::string& used : manifest.uses) folders.push_back("solutions/" + used);
+  for (const std::string& folder : folders) {
+    for (const auto& entry : fs::directory_iterator(fs::path(WORKBOOK_SOURCE) / folder)) {
       const std::string extension = entry.path().extension();
-      const bool stub = std::string(tree) == "chapters" && extension != ".toml" && extension != ".md";
+      const bool stub = folder.starts_with("chapters/") && extension != ".toml" && extension != ".md";
       if (stub || !entry.is_regular_file()) continue;
-      const std::string copy = fmt::format("{}/{}/{}", tree, chapter, entry.path().filename().string());
+      const std::string copy = fmt::format("{}/{}", folder, entry.path().filename().string());
       book.write(copy, book::read_file(entry.path()));
       fs::last_write_time(book / copy, fs::last_write_time(entry.path()));  // files built from it stay valid
     }
