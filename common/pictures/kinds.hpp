@@ -31,6 +31,9 @@ struct Kind {
 Facts memory_facts(const Request& request);
 /// The stages of one table of the results under their roofs. device; section: "forward, d = 64, N = 8192".
 Facts roofline_facts(const Request& request);
+/// Some curves of a plot of bench. figure: its name in notes/figures; panel: its title; curves; names: what the plot
+/// calls them.
+Facts plot_facts(const Request& request);
 
 // layout.cpp: the layout of elements, from the simulator's tables and rules.
 /// Rows in the banks of shared memory. rows, row_bytes, access_bytes; paddings: bytes after each row, one panel each.
@@ -40,6 +43,8 @@ Facts banks_facts(const Request& request);
 Facts fragments_facts(const Request& request);
 /// The rows of an ldmatrix, plain, padded and swizzled. row_bytes; chunk: which 16 bytes of each row are read.
 Facts swizzle_facts(const Request& request);
+/// Boxes, lines, arrows and words, from a `text` of box-drawing characters in columns of equal width.
+Facts diagram_facts(const Request& request);
 
 // kernels.cpp: what kernels do, from the record of a run on the simulator and from the stages' descriptions.
 /// Which tiles of S a call computes, masks and skips, of each launch that reads Q and K by tiles. queries, keys, d,

@@ -162,4 +162,8 @@ Facts swizzle_facts(const Request& request) {
           {"layouts", layouts}};
 }
 
+Facts diagram_facts(const Request& request) {
+  return {{"text", request.parameters.text("text")}};
+}
+
 }  // namespace workbook::pictures

@@ -1,5 +1,7 @@
 // The limits of a GPU: its memories, and stages under its roofs. Data sheet figures are in notes/hardware.toml,
-// measured figures in notes/results.md, which bench writes.
+// measured figures in notes/results.md and notes/figures, which bench writes.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
@@ -150,6 +152,28 @@ Facts roofline_facts(const Request& request) {
           {"measured", {{"tflops", device.product_tflops}, {"tb_s", device.memory_tb_s}}},
           {"data_sheet", {{"tflops", device.peak_tflops}, {"tb_s", device.memory_sheet_tb_s}}},
           {"stages", stages}};
+}
+
+Facts plot_facts(const Request& request) {
+  Parameters& p = request.parameters;
+  const std::vector<std::string> curves = p.texts("curves"), names = p.texts("names");
+  if (names.size() != curves.size()) p.fail("names must have one name per curve");
+  const auto file = request.workspace.book.root / "notes/figures" / (p.text("figure") + ".json");
+  const auto titled = [&](Facts all, const std::string& title) {
+    for (Facts& one : all) {
+      if (one.at("title") == title) return std::move(one);
+    }
+    p.fail(fmt::format("{} has no \"{}\"", request.workspace.shown(file), title));
+  };
+  Facts panel = titled(Facts::parse(book::read_file(file)).at("panels"), p.text("panel")), chosen = Facts::array();
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    Facts curve = titled(panel.at("curves"), curves[i]);
+    curve["title"] = names[i];
+    if (curve.at("style") == "line_and_points") curve["color"] = i;
+    chosen.push_back(std::move(curve));
+  }
+  panel["curves"] = std::move(chosen);
+  return {{"panels", Facts::array({std::move(panel)})}};
 }
 
 }  // namespace workbook::pictures

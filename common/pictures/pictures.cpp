@@ -23,6 +23,7 @@ constexpr Kind kKinds[] = {
     {"timeline", true, timeline_facts},    {"owners", true, owners_facts},      {"waits", true, waits_facts},
     {"traffic", true, traffic_facts},      {"softmax", false, softmax_facts},   {"formats", false, formats_facts},
     {"ranges", false, ranges_facts},       {"walk", false, walk_facts},         {"blocks", true, blocks_facts},
+    {"diagram", false, diagram_facts},     {"plot", false, plot_facts},
 };
 
 const Kind& kind_of(Parameters& parameters) {

@@ -182,6 +182,29 @@ TEST_CASE("the running softmax ends where the whole row does") {
        "once: m = 5, l = 1.2034. LSE = 5 + log 1.2034 = 5.1852."});
 }
 
+TEST_CASE("a diagram has the boxes, bars and words of its text") {
+  const Facts facts = facts_of(diagram_facts, {{"text", std::string("┌───┐\n│ a │──▶ b c\n└───┘\n [ d ]  e[0]\n")}});
+  check_said("diagram", facts, {"a. b c. d. e[0]. ", "<rect class=\"p0\" ", "<rect class=\"p0 s0\" ", "<polygon "});
+}
+
+TEST_CASE("a plot has the chosen curves of a figure of bench, by their own names") {
+  const auto plot = [](const std::string& curve) {
+    return facts_of(plot_facts, {{"figure", std::string("speed_forward")},
+                                 {"panel", std::string("forward, d = 64")},
+                                 {"curves", std::vector<std::string>{curve, "11_wgmma", "SDPA cuDNN"}},
+                                 {"names", std::vector<std::string>{"first", "second", "third"}}});
+  };
+  const Facts facts = plot("04_q_split");
+  const Facts& curves = facts["panels"][0]["curves"];
+  REQUIRE(curves.size() == 3);
+  CHECK(curves[1]["title"] == "second");
+  CHECK(curves[1]["color"] == 1);
+  CHECK(curves[2]["style"] == "dashed");
+  CHECK(curves[0]["points"] != curves[1]["points"]);
+  check_said("plot", facts, {"forward, d = 64, first: "});
+  CHECK_THROWS_WITH(plot("04"), ContainsSubstring("test:1: notes/figures/speed_forward.json has no \"04\""));
+}
+
 TEST_CASE("what Node cannot draw is an error with its words") {
   if (!why_not_drawn().empty()) SKIP("Node is not here");
   CHECK_THROWS_WITH(drawn("no such kind", Facts::object()), ContainsSubstring("node cannot draw the pictures"));

@@ -1,5 +1,6 @@
 // The kinds of facts, {"kind", "title", …}: how each is drawn, and which have a figure to touch.
 import { drawMemory, drawPlot, drawRoofline, drawTraffic, roofline, traffic } from './charts.mjs';
+import { drawDiagram } from './diagram.mjs';
 import { drawFormats, drawRanges } from './formats.mjs';
 import { drawFragments, fragments } from './fragments.mjs';
 import { banks, drawBanks, drawSwizzle, swizzle } from './shared-memory.mjs';
@@ -11,6 +12,7 @@ import { drawWalk, walk } from './walk.mjs';
 export const draws = {
   banks: drawBanks,
   blocks: drawTiles,
+  diagram: drawDiagram,
   formats: drawFormats,
   fragments: drawFragments,
   memory: drawMemory,
