@@ -5,7 +5,6 @@ import Eleventy from '@11ty/eleventy';
 import { build as bundle } from 'esbuild';
 import { escapeHtml, factsOf, highlighted, makeMarkdown, sectionsOf } from './markdown.mjs';
 import { Links, between, findPages } from './pages.mjs';
-import { drawPlot } from './figures/charts.mjs';
 import { figures } from './figures/kinds.mjs';
 import { pageStyle } from './figures/paint.mjs';
 import { indexes } from './search.mjs';
@@ -105,11 +104,7 @@ export async function build({ root, tool, out, withSolutions }) {
   });
   await eleventy.write();
   if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
-  for (const file of links.files) {
-    cpSync(join(root, file), join(out, file));
-    const facts = file.endsWith('.svg') && factsOf(root, { path: '.' }, file);
-    if (facts?.kind === 'plot') writeFileSync(join(out, file.replace(/svg$/, 'narrow.svg')), drawPlot(facts, { wide: 300 }).file(facts.title));
-  }
+  for (const file of links.files) cpSync(join(root, file), join(out, file));
   const found = indexes(pages.filter(({ group }) => group !== 'missing').map((page) => ({ page, sections: sections.get(page) ?? [{ title: page.title, anchor: '' }] })));
   for (const [name, index] of Object.entries(found))
     writeFileSync(join(out, `assets/search-${name}.js`), `(window.workbookSearch ??= {}).${name} = ${JSON.stringify(JSON.stringify(index))};\n`);

@@ -47,7 +47,8 @@ export function factsOf(root, page, image) {
 function card(page, { id, points, lines, source, line, hints }) {
   const words = (text) => text.split('`').map((part, i) => (i % 2 === 0 ? withIndices(escapeHtml(part)) : `<code>${escapeHtml(part)}</code>`)).join('');
   const count = (number, word) => `${number} ${word}${number === 1 ? '' : 's'}`;
-  return `<p>${count(points, 'point')} · about ${count(lines, 'line')} · <a href="${between(page.url, source.url)}#L${line}"><code>${source.title}</code>, line ${line}</a></p>
+  return `<p>${count(points, 'point')} · about ${count(lines, 'line')} · <a href="${between(page.url, source.url)}#L${line}"><code>${source.title}</code>, line ${line}</a>
+<label class="tick" hidden><input type="checkbox" value="${id}"> solved</label></p>
 <p class="command"><code>./workbook test ${id}</code></p>
 ${hints.map((hint, i) => `<details class="hint"><summary>Hint ${i + 1} of ${hints.length}</summary><p>${words(hint)}</p></details>\n`).join('')}</section>\n`;
 }
@@ -117,10 +118,8 @@ export function makeMarkdown({ root, links }) {
   };
   rules.image = (tokens, i, options, env) => {
     const token = tokens[i], source = token.attrGet('src'), facts = factsOf(root, pageOf(env), source);
-    const target = links.resolve(pageOf(env), source), image = `<img src="${target}" alt="${escapeHtml(token.content)}">`;
-    const narrow = facts?.kind === 'plot' && target.replace(/svg$/, 'narrow.svg'); // build.mjs draws it
-    const picture = narrow ? `<picture><source media="(max-width: 52rem)" srcset="${narrow}">${image}</picture>` : image;
-    const framed = `<span class="drawn" tabindex="0">${picture}</span>`;
+    const image = `<img src="${links.resolve(pageOf(env), source)}" alt="${escapeHtml(token.content)}">`;
+    const framed = `<span class="drawn" tabindex="0">${image}</span>`;
     if (!(facts?.kind in figures)) return framed;
     return `${framed}<script type="application/json" data-figure="${facts.kind}" data-source="${escapeHtml(source)}">${safeJson(facts)}</script>`;
   };

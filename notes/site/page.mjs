@@ -1,4 +1,4 @@
-// What every page does: colours, contents on a narrow screen, copying, search, answers shown in print.
+// What every page does: colours, contents on a narrow screen, solved exercises, copying, search, answers shown in print.
 import MiniSearch from 'minisearch';
 import { find, marked, options } from './search.mjs';
 
@@ -7,13 +7,21 @@ const prefix = document.body.dataset.prefix;
 
 // --- Colours -----------------------------------------------------------------------------------------------------
 
+/// A browser may keep nothing for files: then a choice holds for this page.
+function kept(name, value) {
+  try {
+    if (value !== undefined) localStorage.setItem(`workbook-${name}`, value);
+    return localStorage.getItem(`workbook-${name}`);
+  } catch {
+    return null;
+  }
+}
+
 const theme = byId('book-theme');
 theme.value = document.documentElement.dataset.theme;
 theme.addEventListener('change', () => {
   document.documentElement.dataset.theme = theme.value;
-  try {
-    localStorage.setItem('workbook-theme', theme.value);
-  } catch {} // a browser may keep nothing for files: then the choice holds for this page
+  kept('theme', theme.value);
 });
 
 // --- Contents and outline: columns of a wide page, panels of a narrow one ---------------------------------------------
@@ -37,6 +45,34 @@ function follow() {
 }
 addEventListener('scroll', follow, { passive: true });
 follow();
+
+// --- Solved exercises: ticked here, or read from what ./workbook status --json printed --------------------------------
+
+const ticks = [...document.querySelectorAll('.tick input')];
+let solved = new Set(JSON.parse(kept('solved') ?? '[]'));
+function showSolved() {
+  for (const tick of ticks) tick.checked = solved.has(tick.value);
+  for (const link of links) link.classList.toggle('solved', solved.has(/^[\d.]*/.exec(link.textContent)[0]));
+  byId('book-solved').textContent = solved.size > 0 ? `${solved.size} solved` : '';
+}
+function keepSolved(now) {
+  solved = now;
+  kept('solved', JSON.stringify([...solved]));
+  showSolved();
+}
+for (const tick of ticks) {
+  tick.parentElement.hidden = false;
+  tick.addEventListener('change', () => keepSolved(new Set([...solved].filter((id) => id !== tick.value).concat(tick.checked ? tick.value : []))));
+}
+byId('book-status').addEventListener('change', async ({ target }) => {
+  try {
+    const exercises = JSON.parse(await target.files[0].text()).chapters.flatMap((chapter) => chapter.exercises);
+    keepSolved(new Set(exercises.filter(({ state }) => state === 'passing').map(({ id }) => id)));
+  } catch {
+    byId('book-solved').textContent = 'This is no output of ./workbook status --json.';
+  }
+});
+showSolved();
 
 // --- Copying -----------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 // Which pages the site has: lessons, notes, and the files that a chapter's reader edits. Reads the repository, writes
 // nothing.
+import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, extname, join } from 'node:path';
 import { posix } from 'node:path';
@@ -53,6 +54,13 @@ function exercisesOf(root, lesson) {
   });
 }
 
+/// The start page tells how to get the book: from where the site is published, or where this clone is from.
+export function withAddress(text, { WORKBOOK_REPOSITORY, GITHUB_SERVER_URL, GITHUB_REPOSITORY }, origin) {
+  const published = GITHUB_REPOSITORY && `${GITHUB_SERVER_URL}/${GITHUB_REPOSITORY}`;
+  const address = WORKBOOK_REPOSITORY ?? published ?? /^https:\S+/.exec(origin)?.[0].replace(/\/\/[^/]*@/, '//'); // no password
+  return address ? text.replace(/ `REPOSITORY`\s[^.]*\./, '').replaceAll('REPOSITORY', address) : text;
+}
+
 /// A title or a repository that notes/reading.md links is a link wherever it is named as a source.
 function linkTitles(pages) {
   const { text } = pages.find(({ path }) => path === 'notes/reading.md');
@@ -91,7 +99,8 @@ export function findPages({ root, withSolutions }) {
       ...(withSolutions ? sourcePages(root, answers, 'solutions', lesson) : []),
     ];
   });
-  const start = { ...markdownPage(root, 'README.md', 'start'), title: 'Start' };
+  const readme = markdownPage(root, 'README.md', 'start'), origin = spawnSync('git', ['-C', root, 'remote', 'get-url', 'origin'], { encoding: 'utf8' }).stdout;
+  const start = { ...readme, title: 'Start', text: withAddress(readme.text, process.env, origin ?? '') };
   const toRead = [start, ...lessons, ...notes];
   toRead.forEach((page, i) => {
     page.previous = toRead[i - 1];

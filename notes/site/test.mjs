@@ -12,7 +12,7 @@ import { bytes, ranges } from './figures/paint.mjs';
 import { readResults } from './figures/results.mjs';
 import { waitsOf } from './figures/timeline.mjs';
 import { withIndices } from './markdown.mjs';
-import { slugOf } from './pages.mjs';
+import { slugOf, withAddress } from './pages.mjs';
 import { find, options } from './search.mjs';
 
 const programs = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/snap/bin/chromium'];
@@ -90,6 +90,13 @@ function testIndices() {
     expectEqual(withIndices(text), html, text);
 }
 
+function testAddress() {
+  const text = 'See. `REPOSITORY` is this\nrepository. git clone REPOSITORY', cloned = (address) => `See. git clone ${address}`;
+  expectEqual(withAddress(text, {}, 'git@host:a/b'), text, 'no address');
+  expectEqual(withAddress(text, {}, 'https://me:secret@host/a/b\n'), cloned('https://host/a/b'), 'the address of the clone');
+  expectEqual(withAddress(text, { GITHUB_SERVER_URL: 'https://g', GITHUB_REPOSITORY: 'a/b' }, ''), cloned('https://g/a/b'), 'the published one');
+}
+
 function testResults() {
   const facts = { section: 'forward, d = 64, N = 8192' };
   const point = { kind: 'stage', pass: 'forward', name: 'mine', d: 64, N: 512, causal: false, tflops: 100, gigabytes_per_second: 500 };
@@ -159,6 +166,7 @@ function testCode(root, out, pages) {
     }
     const html = readFileSync(join(out, url), 'utf8');
     expectEqual(html.split('<pre ').length - 1, fences, `${url}: blocks of code`);
+    if (path.startsWith('chapters/')) expect(!/<pre[^>]*><code>[^<]*[┌└├▶◀▲▼■]/.test(html), `${url}: a drawing of characters; pictures.toml has the kind diagram`);
   }
   expect(indented >= 5, `only ${indented} indented blocks`);
 }
@@ -451,6 +459,39 @@ const figureTests = {
       }
     }
   },
+  async plot(figure, facts) {
+    await figure.locator('summary').click();
+    const boxes = figure.locator('[type=checkbox]'), names = await boxes.evaluateAll((all) => all.map((box) => box.value));
+    const all = [...new Set(facts.panels.flatMap((panel) => panel.curves.map((curve) => curve.title)))].filter(Boolean);
+    expectEqual(names, all, 'series');
+    const drawn = () => figure.locator('svg text').allTextContents();
+    for (const [i, name] of names.entries()) {
+      expectEqual(await boxes.nth(i).isChecked(), (await drawn()).includes(name), `${name} is drawn`);
+      await boxes.nth(i).setChecked(i === 0);
+    }
+    expect((await said(figure)) === `1 of ${names.length} series.` && !(await drawn()).includes(names[1]), 'only the first one');
+  },
+  async formats(figure, facts) {
+    for (const power of [-30, -10, 17]) {
+      await set(figure, 'power', power);
+      const rows = await figure.locator('tr:has(td)').evaluateAll((all) => all.map((row) => [...row.cells].map((cell) => cell.textContent)));
+      expectEqual(rows.map(([name]) => name), facts.formats.map(({ name }) => name), 'formats');
+      for (const [i, { largest, smallest_normal: normal, smallest }] of facts.formats.entries()) {
+        const size = 2 ** power, state = size > largest ? /too large/ : size < smallest ? /rounded to 0/ : size < normal ? /^subnormal/ : /^normal/;
+        expect(state.test(rows[i][1]), `${rows[i]} at 2^${power}`);
+      }
+    }
+  },
+  async blocks(figure, facts) {
+    for (const [i, { kernel, cells }] of facts.launches.entries()) {
+      await set(figure, 'mask', String(i));
+      await set(figure, 'row', cells.length - 1);
+      const row = [...cells.at(-1)], read = row.filter((cell) => cell !== '.').length;
+      expectEqual(await said(figure), `${kernel}: Q tile ${cells.length - 1} reads ${read} of ${row.length} K/V tiles.`, 'tiles read');
+      const skipped = ranges(row.flatMap((cell, j) => (cell === '.' ? j : []))) || 'none';
+      expectEqual(await figure.locator('li').last().textContent(), `K/V tiles skipped: ${skipped}`, 'tiles skipped');
+    }
+  },
   async roofline(figure, facts) {
     const dots = () => figure.locator('circle').count();
     expect((await dots()) === facts.stages.length, 'a dot a stage');
@@ -500,6 +541,30 @@ async function testFigures(readers, tests, pages) {
     }
   });
   await tests.run('there is a figure of every kind', () => expectEqual([...seen].sort(), Object.keys(figures).sort(), 'kinds'));
+}
+
+/// An exercise is ticked by hand or by status --json, and stays so on the next page; a play button moves its slider.
+async function testTicks(reader) {
+  const { page } = reader;
+  await reader.open('chapters/02_online_softmax/index.html');
+  const ticks = page.locator('.tick input'), marks = page.locator('#book-outline .solved');
+  await ticks.first().check();
+  await reader.open('chapters/02_online_softmax/index.html');
+  expect((await ticks.first().isChecked()) && (await marks.count()) === 1, 'the tick is kept');
+  const file = (content) => ({ name: 'status.json', mimeType: 'application/json', buffer: Buffer.from(content) });
+  const exercises = [['2.2', 'passing'], ['2.3', 'passing'], ['2.4', 'open']].map(([id, state]) => ({ id, state }));
+  await page.locator('#book-status').setInputFiles(file(JSON.stringify({ chapters: [{ exercises }] })));
+  await page.locator('#book-solved', { hasText: '2 solved' }).waitFor({ state: 'attached', timeout: 5000 });
+  expectEqual(await ticks.evaluateAll((all) => all.filter((tick) => tick.checked).map((tick) => tick.value)), ['2.2', '2.3'], 'solved');
+  await page.locator('#book-status').setInputFiles(file('{}'));
+  await page.locator('#book-solved', { hasText: 'no output of' }).waitFor({ state: 'attached', timeout: 5000 });
+  const walk = page.locator('[data-kind=walk]'), play = walk.locator('button');
+  await set(walk, 'step', 0);
+  await play.click();
+  await walk.locator('.said', { hasText: 'After 1 of' }).waitFor({ timeout: 5000 });
+  await play.click();
+  expectEqual(await play.textContent(), 'Play', 'a click pauses');
+  reader.quiet();
 }
 
 async function testPage(reader) {
@@ -755,6 +820,7 @@ async function testInChromium(tests, executablePath, out, tool, pages, trace) {
       expectEqual(cut, {}, 'texts beyond the edges');
     });
     await tests.run('colours, search, contents, print', () => testPage(readers[0]));
+    await tests.run('solved exercises are ticked, and a figure plays', () => testTicks(readers[0]));
     if (trace) await tests.run('a trace that one scrubs through', () => testTrace(browser, trace, axe));
     const pair = trace?.replace(/\.html$/, '_beside.html');
     if (pair && existsSync(pair)) await tests.run('two traces side by side', () => testPair(browser, pair, axe));
@@ -869,6 +935,7 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('the causal map of the page is the simulator’s', () => testMap(facts));
   await tests.run('pictures are what the modules draw of their facts', () => testPictures(root));
   await tests.run('warps that wait alike are one row, and steps end when a wait or a copy does', testWaits);
+  await tests.run('the start page has the address of the repository', testAddress);
   await tests.run('results of bench are read, and what is none is told', testResults);
   await tests.run('anchors are GitHub’s', () => expectEqual(slugOf('What `l` is, and O’s 2^x'), 'what-l-is-and-os-2x', 'slug'));
   await tests.run('indices are set low and exponents high, names stay as they are', testIndices);

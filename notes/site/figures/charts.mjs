@@ -1,13 +1,12 @@
 // Charts: a device's memories, stages under its roofs, bytes over N, and the plots of benchmarks and of training.
 import { Picture, axis, bytes, colors, digits, logAxis, tile, width } from './paint.mjs';
-import { choice, frame, h, shown, slider } from './parts.mjs';
+import { checks, choice, frame, h, shown, slider } from './parts.mjs';
 import { readResults } from './results.mjs';
 
 const three = (value) => (value >= 100 ? value.toFixed(0) : digits(value, 3));
 /// So that labels at these heights stay readable: `gap` apart, in their order, between low and high.
 function spread(heights, gap, low, high) {
-  const order = heights.map((y, i) => ({ y, i })).sort((a, b) => a.y - b.y),
-    placed = [];
+  const order = heights.map((y, i) => ({ y, i })).sort((a, b) => a.y - b.y), placed = [];
   order.forEach(({ y, i }, n) => {
     placed[i] = Math.max(y, low, n === 0 ? low : placed[order[n - 1].i] + gap);
   });
@@ -18,10 +17,7 @@ function spread(heights, gap, low, high) {
 /// Names beside the right end of an axis, in their colours, each with a line from its point.
 function drawLabels(picture, labels, right, low, high, leaders = 'rule thin') {
   const heights = spread(
-    labels.map(({ y }) => y),
-    15,
-    low,
-    high,
+    labels.map(({ y }) => y), 15, low, high,
   );
   labels.forEach(({ x, y, text, color }, i) => {
     if (x < right - 20 || Math.abs(heights[i] - 4 - y) > 8) picture.line(x + 6, y, right + 10, heights[i] - 4, leaders);
@@ -44,12 +40,7 @@ function drawGrid(picture, x, y, { xTicks, yTicks, xText = digits, yText = digit
 const rate = (tb_s) => (tb_s >= 100 ? `${tb_s.toFixed(0)} TB/s` : `${digits(tb_s, 3)} TB/s`);
 
 export function drawMemory({ device, multiprocessors, clock_ghz: clock, levels }) {
-  const picture = new Picture(),
-    row = 74,
-    top = 34,
-    box = 250,
-    left = 270,
-    bar = logAxis(1, 1000, 0, 290);
+  const picture = new Picture(), row = 74, top = 34, box = 250, left = 270, bar = logAxis(1, 1000, 0, 290);
   picture.text(0, 16, device, 'bold');
   picture.text(box + 20, 16, 'bandwidth, TB/s', 'small soft');
   for (const tick of [1, 10, 100, 1000]) {
@@ -57,9 +48,7 @@ export function drawMemory({ device, multiprocessors, clock_ghz: clock, levels }
     picture.text(left + bar(tick), top - 8, tick, 'tiny mid');
   }
   levels.forEach(({ name, whose, bytes: size, parts, where, tb_s, how, sheet_tb_s: sheet }, i) => {
-    const y = top + i * row,
-      inset = (3 - i) * 18,
-      middle = (box - 10) / 2;
+    const y = top + i * row, inset = (3 - i) * 18, middle = (box - 10) / 2;
     const place = parts ? `${parts} x ${digits(size / parts / 1024)} KiB` : where;
     picture.rect(inset / 2, y, box - 10 - inset, row - 16, tile(i), { round: 4 });
     picture.text(middle, y + 18, name, 'mid bold');
@@ -76,14 +65,12 @@ export function drawMemory({ device, multiprocessors, clock_ghz: clock, levels }
   });
   const end = top + 4 * row + 4;
   picture.text(
-    0,
-    end,
+    0, end,
     `Computed: ${multiprocessors} multiprocessors at ${digits(clock)} GHz; a clock, each of them has 32 banks of 4 bytes,`,
     'small soft',
   );
   picture.text(
-    0,
-    end + 17,
+    0, end + 17,
     'and three operands of 128 multiply-adds. Measured: notes/results.md. Data sheet: notes/hardware.toml.',
     'small soft',
   );
@@ -94,49 +81,34 @@ export function drawMemory({ device, multiprocessors, clock_ghz: clock, levels }
 // --- Under the roofs -----------------------------------------------------------------------------------------------
 
 export function drawRoofline(facts, { own = [], only } = {}) {
-  const picture = new Picture(),
-    { measured, data_sheet: sheet } = facts;
+  const picture = new Picture(), { measured, data_sheet: sheet } = facts;
   const stages = [...facts.stages, ...own.map((stage) => ({ ...stage, own: true }))].filter(
     ({ name }) => only === undefined || name === only,
   );
-  const x = logAxis(4, 20000, 60, 490),
-    y = logAxis(10, 2000, 340, 30);
+  const x = logAxis(4, 20000, 60, 490), y = logAxis(10, 2000, 340, 30);
   picture.text(0, 16, 'TFLOP/s', 'small soft');
   drawGrid(picture, x, y, { xTicks: [10, 100, 1000, 10000], yTicks: [10, 100, 1000] });
   picture.text(
-    x.to,
-    y.from + 36,
-    'FLOP for each byte that must move between device memory and the chip',
-    'small end soft',
+    x.to, y.from + 36, 'FLOP for each byte that must move between device memory and the chip', 'small end soft',
   );
   const roof = ({ tflops, tb_s }, color, more) => {
-    const lowest = Math.max(x.low, y.low / tb_s),
-      ridge = tflops / tb_s;
+    const lowest = Math.max(x.low, y.low / tb_s), ridge = tflops / tb_s;
     picture.curve(
-      [
-        [x(lowest), y(lowest * tb_s)],
-        [x(ridge), y(tflops)],
-        [x.to, y(tflops)],
-      ],
-      color,
-      `wide${more ?? ''}`,
+      [[x(lowest), y(lowest * tb_s)], [x(ridge), y(tflops)], [x.to, y(tflops)]], color, `wide${more ?? ''}`,
     );
     return ridge;
   };
-  const sheetRidge = roof(sheet, 7, ' dashed'),
-    ridge = roof(measured, 0);
+  const sheetRidge = roof(sheet, 7, ' dashed'), ridge = roof(measured, 0);
   const key = (at, names, text) => {
     picture.line(60, y.from + at - 4, 90, y.from + at - 4, names);
     picture.text(96, y.from + at, text, 'small');
   };
   key(
-    58,
-    's0 wide',
+    58, 's0 wide',
     `measured: ${measured.tflops.toFixed(0)} TFLOP/s, ${digits(measured.tb_s)} TB/s; the corner is at ${ridge.toFixed(0)} FLOP a byte`,
   );
   key(
-    76,
-    's7 wide dashed',
+    76, 's7 wide dashed',
     `data sheet: ${sheet.tflops.toFixed(0)} TFLOP/s, ${digits(sheet.tb_s)} TB/s; the corner is at ${sheetRidge.toFixed(0)}`,
   );
   const sorted = [...stages].sort((a, b) => b.tflops - a.tflops);
@@ -176,10 +148,7 @@ export function roofline(facts) {
       `. The roof's corner is at ${three(facts.measured.tflops / facts.measured.tb_s)}; dashed: the data sheet's.`;
   };
   const stage = choice({
-    name: 'stage',
-    label: 'Stage',
-    value: 'all',
-    change,
+    name: 'stage', label: 'Stage', value: 'all', change,
     options: [['all', 'all'], ...facts.stages.map((s) => [s.name, s.name])],
   });
   const message = h('span', { class: 'message', role: 'status' });
@@ -201,11 +170,7 @@ export function roofline(facts) {
   });
   const load = {
     element: h(
-      'div',
-      { class: 'control' },
-      h('label', { for: file.id }, 'Your own results (bench --json)'),
-      file,
-      message,
+      'div', { class: 'control' }, h('label', { for: file.id }, 'Your own results (bench --json)'), file, message,
     ),
   };
   const figure = frame(facts, { controls: [stage, load], body: [body] });
@@ -216,12 +181,10 @@ export function roofline(facts) {
 // --- Bytes over N --------------------------------------------------------------------------------------------------
 
 export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {}) {
-  const picture = new Picture(),
-    lowest = Math.min(...curves.flatMap((c) => c.least)),
+  const picture = new Picture(), lowest = Math.min(...curves.flatMap((c) => c.least)),
     highest = Math.max(...curves.flatMap((c) => c.asked));
   const x = logAxis(lengths[0] / 1.15, lengths.at(-1) * 1.15, 80, 500);
-  const y = logAxis(2 ** Math.floor(Math.log2(lowest)), 2 ** Math.ceil(Math.log2(highest)), 330, 30),
-    ticks = [];
+  const y = logAxis(2 ** Math.floor(Math.log2(lowest)), 2 ** Math.ceil(Math.log2(highest)), 330, 30), ticks = [];
   for (let tick = y.low; tick <= y.high * 1.01; tick *= 4) ticks.push(tick);
   picture.text(0, 16, 'bytes of one head', 'small soft');
   drawGrid(picture, x, y, { xTicks: lengths, yTicks: ticks, yText: bytes });
@@ -246,10 +209,7 @@ export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {
   drawLabels(picture, labels, x.to - 8, y.to, y.from, 'none');
   picture.text(0, y.from + 60, 'Counted on the simulator. Lines: the bytes that the kernels ask for.', 'small soft');
   picture.text(
-    0,
-    y.from + 77,
-    'Dashed: each sector of 32 bytes once a launch, which no cache can avoid.',
-    'small soft',
+    0, y.from + 77, 'Dashed: each sector of 32 bytes once a launch, which no cache can avoid.', 'small soft',
   );
   picture.height = y.from + 86;
   return picture;
@@ -265,13 +225,8 @@ export function traffic(facts) {
       .join('; ')}. Dashed: at least.`;
   };
   const at = slider({
-    name: 'length',
-    label: 'Sequence length N',
-    low: 0,
-    high: facts.lengths.length - 1,
-    value: facts.lengths.length - 1,
-    text: (i) => String(facts.lengths[i]),
-    change,
+    name: 'length', label: 'Sequence length N', low: 0, high: facts.lengths.length - 1, value: facts.lengths.length - 1,
+    text: (i) => String(facts.lengths[i]), change,
   });
   const figure = frame(facts, { controls: [at], body: [body] });
   change();
@@ -282,9 +237,7 @@ export function traffic(facts) {
 
 /// About so many round numbers from low to high.
 function roundTicks(low, high, wanted = 5) {
-  const raw = (high - low) / wanted,
-    power = 10 ** Math.floor(Math.log10(raw)),
-    ticks = [];
+  const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw)), ticks = [];
   const step = [1, 2, 5, 10].map((n) => n * power).find((size) => size >= raw);
   for (let n = Math.ceil(low / step - 1e-9); n * step <= high * (1 + 1e-9); ++n) ticks.push(n * step);
   return ticks;
@@ -302,13 +255,7 @@ function drawMark(picture, x, y, mark, color) {
   else if ((mark >> 1) % 3 === 1) picture.rect(x - 3.2, y - 3.2, 6.4, 6.4, names);
   else
     picture.curve(
-      [
-        [x, y - 4],
-        [x + 4, y + 3],
-        [x - 4, y + 3],
-        [x, y - 4],
-      ],
-      color,
+      [[x, y - 4], [x + 4, y + 3], [x - 4, y + 3], [x, y - 4]], color,
     );
 }
 
@@ -339,20 +286,11 @@ function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, to
 
 function drawPanel(picture, panel, top) {
   const {
-    title,
-    x_label: xLabel,
-    y_label: yLabel,
-    x_log: xLog,
-    y_log: yLog,
-    x_is_length: lengths,
-    y_from_zero: fromZero,
+    title, x_label: xLabel, y_label: yLabel, x_log: xLog, y_log: yLog, x_is_length: lengths, y_from_zero: fromZero,
     curves,
   } = panel;
-  const all = curves.flatMap((c) => c.points),
-    xs = all.map(([v]) => v),
-    ys = all.map(([, v]) => v);
-  const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)],
-    [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
+  const all = curves.flatMap((c) => c.points), xs = all.map(([v]) => v), ys = all.map(([, v]) => v);
+  const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)], [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
   const narrow = picture.width < width, // its legend is below then
     right = narrow ? picture.width - 16 : 496,
     x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, narrow ? 40 : 62, right);
@@ -361,34 +299,25 @@ function drawPanel(picture, panel, top) {
     : axis(fromZero ? 0 : yLow - (yHigh - yLow) * 0.05, yHigh * 1.04, top + 316, top + 36);
   title.split('\n').forEach((line, i) => picture.text(0, top + 14 + 15 * i, line, i === 0 ? 'bold' : 'small soft'));
   picture.text(
-    title.includes('\n') ? x.to : 0,
-    top + 30,
-    yLabel,
-    title.includes('\n') ? 'small end soft' : 'small soft',
+    title.includes('\n') ? x.to : 0, top + 30, yLabel, title.includes('\n') ? 'small end soft' : 'small soft',
   );
   const big = (v) => (v >= (narrow ? 1e5 : 1e6) ? v.toExponential(0).replace('e+', 'e') : digits(v));
   drawGrid(picture, x, y, {
     xTicks: lengths ? powers(narrow ? 4 : 2, x.low, x.high) : xLog ? powers(10, x.low, x.high) : roundTicks(x.low, x.high),
-    yText: big,
-    yTicks: yLog ? powers(10, y.low, y.high) : roundTicks(y.low, y.high),
+    yText: big, yTicks: yLog ? powers(10, y.low, y.high) : roundTicks(y.low, y.high),
   });
   picture.text(x.to, y.from + 34, xLabel, 'small end soft');
   const labels = [];
   for (const { title: name, style, color, mark, points } of curves) {
-    const placed = points.map(([px, py]) => [x(px), y(py)]),
-      roof = color < 0,
-      own = roof ? 7 : color % colors;
+    const placed = points.map(([px, py]) => [x(px), y(py)]), roof = color < 0, own = roof ? 7 : color % colors;
     if (style !== 'points')
       picture.curve(placed, own, roof ? 'dashed' : style === 'line' ? '' : style === 'dashed' ? 'wide dashed' : 'wide');
     if (style !== 'line') for (const [px, py] of placed) drawMark(picture, px, py, mark, own);
     if (!name) continue;
     // What rises to a roof is labelled where it is flat.
     labels.push({
-      x: placed.at(-1)[0] - (style === 'points' ? 0 : 6),
-      y: placed.at(-1)[1],
-      text: name,
-      color: roof ? undefined : own,
-      mark: roof ? undefined : mark,
+      x: placed.at(-1)[0] - (style === 'points' ? 0 : 6), y: placed.at(-1)[1], text: name,
+      color: roof ? undefined : own, mark: roof ? undefined : mark,
     });
     const told = points.length > 20 ? [points[0], points.at(-1)] : points;
     picture.say(
@@ -413,4 +342,25 @@ export function drawPlot({ panels }, { wide = width } = {}) {
   for (const panel of panels)
     picture.height = (panel.x_ticks?.length > 0 ? drawRows : drawPanel)(picture, panel, picture.height);
   return picture;
+}
+
+/// At first, of many series: those of the book that are its fastest somewhere, and all others.
+export function plot(facts) {
+  const curves = facts.panels.flatMap((panel) => panel.curves), own = ({ style }) => style === 'line_and_points';
+  const names = [...new Set(curves.map(({ title }) => title))].filter(Boolean), body = h('div');
+  const fastest = facts.panels.flatMap((panel) => {
+    const all = panel.curves.filter(own), at = (curve, x) => curve.points.find(([other]) => other === x)?.[1] ?? 0;
+    return all.flatMap((curve) => (curve.points.some(([x, y]) => all.every((other) => at(other, x) <= y)) ? curve.title : []));
+  });
+  const chosen = names.filter((name) => names.length < 10 || fastest.includes(name) || !own(curves.find(({ title }) => title === name)));
+  const change = () => {
+    const wanted = (panel) => ({ ...panel, curves: panel.curves.filter(({ title }) => !title || series.value.includes(title)) });
+    const panels = facts.panels.map(wanted).filter((panel) => panel.curves.length > 0);
+    body.replaceChildren(shown(drawPlot({ panels }, { wide: innerWidth < 832 ? 260 : width }), facts.title));
+    figure.querySelector('.said').textContent = `${series.value.length} of ${names.length} series.`;
+  };
+  const series = checks({ label: 'Choose series', options: names, chosen, change });
+  const figure = frame(facts, { controls: [series], body: [body] });
+  change();
+  return figure;
 }

@@ -1,13 +1,11 @@
 // Number formats: their bits, and where their numbers are over the sizes of gradients.
 import { Picture, digits, pale, tile, width } from './paint.mjs';
+import { frame, h, shown, slider } from './parts.mjs';
 
 const value = (x) => (x >= 0.01 && x < 1e6 ? digits(x) : x.toExponential(2));
 
 export function drawFormats({ formats }) {
-  const picture = new Picture(),
-    left = 80,
-    bit = 19,
-    tall = 24;
+  const picture = new Picture(), left = 80, bit = 19, tall = 24;
   const key = (at, color, text) => {
     picture.rect(left + at, 6, 12, 12, tile(color));
     picture.text(left + at + 18, 16, text, 'small');
@@ -30,20 +28,38 @@ export function drawFormats({ formats }) {
   return picture;
 }
 
+/// How a format has numbers of about 2^power: what they are, and the distance from one to the next.
+export function atPower({ mantissa, largest, smallest_normal: normal, smallest }, power) {
+  const size = 2 ** power, spacing = 2 ** (Math.max(power, Math.log2(normal)) - mantissa);
+  if (size > largest) return { state: 'too large', spacing: undefined };
+  if (size < smallest) return { state: 'rounded to 0 or to the smallest number', spacing: smallest };
+  return { state: size < normal ? 'subnormal' : 'normal', spacing };
+}
+
+export function formats(facts) {
+  const table = h('table'), row = (tag, ...cells) => h('tr', {}, cells.map((cell) => h(tag, {}, cell)));
+  const change = () => {
+    const all = facts.formats.map((format) => ({ name: format.name, ...atPower(format, power.value) }));
+    table.replaceChildren(
+      row('th', 'Format', 'Numbers of this size are', 'Distance to the next one', 'Relative to the number'),
+      ...all.map(({ name, state, spacing }) =>
+        row('td', name, state, spacing === undefined ? '' : value(spacing), spacing === undefined ? '' : value(spacing / 2 ** power.value))),
+    );
+    const has = all.filter(({ state }) => state === 'normal').map(({ name }) => name);
+    figure.querySelector('.said').textContent = `At 2^${power.value} = ${value(2 ** power.value)}: ${has.join(', ') || 'no format'} with full precision.`;
+  };
+  const power = slider({ name: 'power', label: 'Magnitude', low: -50, high: 20, value: -10, text: (p) => `2^${p}`, change });
+  const figure = frame(facts, { controls: [power], body: [table, shown(drawFormats(facts), facts.title)] });
+  change();
+  return figure;
+}
+
 export function drawRanges({ formats, over, tensors, lowest, rows, keys, d, gradient, tokens }) {
   // Powers of two from far below to far above; what reaches further is cut off and says so.
-  const low = lowest,
-    high = 40,
-    left = 80,
-    right = width - 10,
-    row = 30,
-    top = 46,
-    hill = 74,
-    picture = new Picture();
+  const low = lowest, high = 40, left = 80, right = width - 10, row = 30, top = 46, hill = 74, picture = new Picture();
   const x = (power) => left + ((Math.max(low, Math.min(power, high)) - low) / (high - low)) * (right - left);
   const chosen = formats.find(({ name }) => name === over);
-  const rangesEnd = top + formats.length * row,
-    end = rangesEnd + 30 + tensors.length * hill;
+  const rangesEnd = top + formats.length * row, end = rangesEnd + 30 + tensors.length * hill;
   for (let power = -60; power <= high; power += 20) {
     picture.line(x(power), top - 8, x(power), end, 'rule thin');
     picture.text(x(power), top - 14, `2^${power}`, 'small mid soft');
@@ -66,12 +82,9 @@ export function drawRanges({ formats, over, tensors, lowest, rows, keys, d, grad
     picture.line(x(Math.log2(bound)), top, x(Math.log2(bound)), end, 's4 dashed');
   y = rangesEnd + 24;
   tensors.forEach(({ name, bins, zero, all }, i) => {
-    const base = y + hill - 12,
-      most = Math.max(...bins);
+    const base = y + hill - 12, most = Math.max(...bins);
     picture.area(
-      bins.map((many, bin) => [x(lowest + bin + 0.5), base - Math.round(((hill - 26) * many) / most)]),
-      base,
-      i + 1,
+      bins.map((many, bin) => [x(lowest + bin + 0.5), base - Math.round(((hill - 26) * many) / most)]), base, i + 1,
     );
     picture.text(0, base - 22, name, 'bold');
     const lost = `${((100 * zero) / all).toFixed(1)} % zero in ${over}`;

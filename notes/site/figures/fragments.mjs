@@ -8,8 +8,7 @@ const elementsOf = (matrix) => matrix.places[0].length;
 function drawMatrix(picture, matrix, left, top, cell, lane) {
   matrix.places.forEach((places, owner) =>
     places.forEach(([row, column], e) => {
-      const x = left + column * cell,
-        y = top + row * cell,
+      const x = left + column * cell, y = top + row * cell,
         mates = lane !== undefined && matrix.use === 'accumulator' ? matrix.row_mates[lane] : [];
       const names =
         owner === lane ? 'chosen s4' : mates.includes(owner) ? `faint s4` : tile(Math.floor(e / matrix.per_register));
@@ -27,8 +26,7 @@ function sayFragments(picture, { matrices }) {
       `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements a lane` +
       (m.per_register > 1 ? `, ${m.per_register} to a register` : ''),
   );
-  const last = matrices.at(-1),
-    [row, column] = last.places[5][1];
+  const last = matrices.at(-1), [row, column] = last.places[5][1];
   picture.say(
     "Each cell is an element: the number of the lane that holds it, and which of that lane's elements it is. " +
       `${held.join('; ')}. For example, row ${row} and column ${column} of ${last.name} are with lane 5, its element 1.`,
@@ -36,13 +34,10 @@ function sayFragments(picture, { matrices }) {
 }
 
 export function drawFragments(facts, { lane } = {}) {
-  const picture = new Picture(),
-    { matrices } = facts;
+  const picture = new Picture(), { matrices } = facts;
   sayFragments(picture, facts);
   if (matrices.length === 1) {
-    const [matrix] = matrices,
-      cell = 40,
-      left = (width - matrix.columns * cell) / 2;
+    const [matrix] = matrices, cell = 40, left = (width - matrix.columns * cell) / 2;
     for (let c = 0; c < matrix.columns; ++c) picture.text(left + (c + 0.5) * cell, 14, c, 'small mid soft');
     for (let r = 0; r < matrix.rows; ++r) picture.text(left - 6, 20 + (r + 0.6) * cell, r, 'small end soft');
     drawMatrix(picture, matrix, left, 20, cell, lane);
@@ -50,11 +45,8 @@ export function drawFragments(facts, { lane } = {}) {
     return picture;
   }
   // As in a product on paper: the left operand beside the result, the right one above it.
-  const [a, b, result] = matrices,
-    cell = 28,
-    gap = 12;
-  const resultLeft = a.columns * cell + gap,
-    resultTop = b.rows * cell + gap;
+  const [a, b, result] = matrices, cell = 28, gap = 12;
+  const resultLeft = a.columns * cell + gap, resultTop = b.rows * cell + gap;
   drawMatrix(picture, a, 0, resultTop, cell, lane);
   drawMatrix(picture, b, resultLeft, 0, cell, lane);
   drawMatrix(picture, result, resultLeft, resultTop, cell, lane);
@@ -101,8 +93,7 @@ function rowText(matrix, lane) {
 }
 
 export function fragments(facts) {
-  const body = h('div'),
-    words = h('ul');
+  const body = h('div'), words = h('ul');
   body.addEventListener('click', (event) => {
     const owner = event.target.closest('[data-lane]')?.dataset.lane;
     if (owner === undefined) return;

@@ -1,11 +1,11 @@
 // The kinds of facts, {"kind", "title", …}: how each is drawn, and which have a figure to touch.
-import { drawMemory, drawPlot, drawRoofline, drawTraffic, roofline, traffic } from './charts.mjs';
+import { drawMemory, drawPlot, drawRoofline, drawTraffic, plot, roofline, traffic } from './charts.mjs';
 import { drawDiagram } from './diagram.mjs';
-import { drawFormats, drawRanges } from './formats.mjs';
+import { drawFormats, drawRanges, formats } from './formats.mjs';
 import { drawFragments, fragments } from './fragments.mjs';
 import { banks, drawBanks, drawSwizzle, swizzle } from './shared-memory.mjs';
 import { drawSoftmax, softmax } from './softmax.mjs';
-import { drawOwners, drawTiles, tiles } from './tiles.mjs';
+import { blocks, drawOwners, drawTiles, tiles } from './tiles.mjs';
 import { drawTimeline, drawWaits, timeline, waits } from './timeline.mjs';
 import { drawWalk, walk } from './walk.mjs';
 
@@ -28,4 +28,4 @@ export const draws = {
   waits: drawWaits,
   walk: drawWalk,
 };
-export const figures = { banks, fragments, roofline, softmax, swizzle, tiles, timeline, traffic, waits, walk };
+export const figures = { banks, blocks, formats, fragments, plot, roofline, softmax, swizzle, tiles, timeline, traffic, waits, walk };

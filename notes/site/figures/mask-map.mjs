@@ -27,8 +27,7 @@ export function edgesOf(rows, tile, lengths) {
 /// any. keysRead: the keys of the tiles that are not skipped, over all rows of tiles.
 export function maskCells({ queries, keys, rowTile, columnTile, mask }) {
   const { left, right, lengths } = maskOf(mask);
-  const sequences = sequencesOf(keys, lengths),
-    rowEdges = edgesOf(queries, rowTile, lengths),
+  const sequences = sequencesOf(keys, lengths), rowEdges = edgesOf(queries, rowTile, lengths),
     columnEdges = edgesOf(keys, columnTile, lengths);
   const seenBy = (query) => {
     const at = query + keys - queries,
@@ -43,8 +42,7 @@ export function maskCells({ queries, keys, rowTile, columnTile, mask }) {
     for (let j = 0; j + 1 < columnEdges.length; ++j) {
       const [begin, end] = [columnEdges[j], columnEdges[j + 1]];
       const pairs = seen.reduce(
-        (sum, [first, last]) => sum + Math.max(0, Math.min(last, end) - Math.max(first, begin)),
-        0,
+        (sum, [first, last]) => sum + Math.max(0, Math.min(last, end) - Math.max(first, begin)), 0,
       );
       row += pairs === 0 ? '.' : pairs === seen.length * columnTile ? '#' : 'm';
       if (pairs > 0) keysRead += end - begin;

@@ -15,41 +15,59 @@ function fill(element, attributes, children) {
 
 let controls = 0;
 
-/// A slider over whole numbers with its value beside it; `text` says the value in words.
-export function slider({ name, label, low, high, step = 1, value, text = String, change }) {
+/// A slider over whole numbers with its value beside it; `text` says the value in words. With `play`, a button moves it
+/// by one step a second up to its end, where it begins again.
+export function slider({ name, label, low, high, step = 1, value, text = String, play = false, change }) {
   const id = `control-${++controls}`;
   const output = h('output', { for: id }, text(value));
   const input = h('input', {
-    id,
-    name,
-    type: 'range',
-    min: low,
-    max: high,
-    step,
-    value,
+    id, name, type: 'range', min: low, max: high, step, value,
     oninput: () => {
-      output.textContent = text(Number(input.value));
-      input.setAttribute('aria-valuetext', output.textContent);
+      set(input.value);
       change();
     },
   });
   input.setAttribute('aria-valuetext', text(value));
-  const element = h(
-    'div',
-    { class: 'control' },
-    h('label', { for: id }, label),
-    h('span', { class: 'value' }, input, output),
-  );
+  const set = (next, most = input.max) => {
+    input.max = most;
+    input.value = next;
+    output.textContent = text(Number(input.value));
+    input.setAttribute('aria-valuetext', output.textContent);
+  };
+  const atEnd = () => Number(input.value) >= Number(input.max);
+  let timer;
+  const pause = () => {
+    timer = clearInterval(timer);
+    button.textContent = 'Play';
+  };
+  const advance = () => {
+    set(Number(input.value) + step);
+    change();
+    if (atEnd()) pause();
+  };
+  const start = () => {
+    if (atEnd()) set(low), change();
+    timer = setInterval(advance, 1000);
+    button.textContent = 'Pause';
+  };
+  const button = h('button', { type: 'button', title: label, onclick: () => (timer ? pause() : start()) }, 'Play');
+  const parts = [h('label', { for: id }, label), h('span', { class: 'value' }, input, output, play && button)];
   return {
-    element,
+    element: h('div', { class: 'control' }, parts),
     get value() {
       return Number(input.value);
     },
-    set(next, most = input.max) {
-      input.max = most;
-      input.value = next;
-      output.textContent = text(Number(input.value));
-      input.setAttribute('aria-valuetext', output.textContent);
+    set,
+  };
+}
+
+/// Any number of `options`, of which those in `chosen` are so at first.
+export function checks({ label, options, chosen, change }) {
+  const boxes = options.map((option) => h('input', { type: 'checkbox', value: option, checked: chosen.includes(option), onchange: change }));
+  return {
+    element: h('details', {}, h('summary', {}, label), boxes.map((box) => h('label', {}, box, ` ${box.value} `))),
+    get value() {
+      return boxes.filter((box) => box.checked).map((box) => box.value);
     },
   };
 }
@@ -58,8 +76,7 @@ export function slider({ name, label, low, high, step = 1, value, text = String,
 export function choice({ name, label, options, value, change }) {
   const id = `control-${++controls}`;
   const select = h(
-    'select',
-    { id, name, onchange: change },
+    'select', { id, name, onchange: change },
     options.map(([key, text]) => h('option', { value: key, selected: String(key) === String(value) }, text)),
   );
   return {
@@ -83,13 +100,8 @@ export function shown(picture, label) {
 /// The figure's frame: its title, controls, what it shows, and a sentence that says what is to be seen.
 export function frame(facts, { controls: all, body, said }) {
   return h(
-    'section',
-    { class: 'touch', 'data-kind': facts.kind, 'aria-label': `${facts.title}: to try` },
-    h(
-      'div',
-      { class: 'controls' },
-      all.map((control) => control.element),
-    ),
+    'section', { class: 'touch', 'data-kind': facts.kind, 'aria-label': `${facts.title}: to try` },
+    h('div', { class: 'controls' }, all.map((control) => control.element)),
     h('div', { class: 'body', tabindex: 0, role: 'group', 'aria-label': 'Drawing' }, body),
     h('p', { class: 'said', role: 'status' }, said ?? ''),
   );

@@ -6,11 +6,7 @@ const bankOf = (facts, address) => Math.floor(address / facts.bank_bytes) % fact
 
 /// One padding from `top` on; returns where it ends.
 function drawPadding(picture, facts, { padding, starts, wavefronts }, top) {
-  const left = 28,
-    wide = 21,
-    tall = 19,
-    line = facts.banks * facts.bank_bytes,
-    stride = facts.row_bytes + padding;
+  const left = 28, wide = 21, tall = 19, line = facts.banks * facts.bank_bytes, stride = facts.row_bytes + padding;
   const title =
     padding === 0
       ? `Rows of ${facts.row_bytes} bytes, one behind the other`
@@ -21,11 +17,9 @@ function drawPadding(picture, facts, { padding, starts, wavefronts }, top) {
   picture.text(width, top + 14, result, `k${wavefronts > 1 ? 4 : 2} end bold`);
   for (let bank = 0; bank < facts.banks; ++bank) picture.text(left + (bank + 0.5) * wide, top + 31, bank, 'tiny mid');
   picture.text(0, top + 31, 'bank', 'tiny soft');
-  const grid = top + 36,
-    place = (byte) => [left + bankOf(facts, byte) * wide, grid + Math.floor(byte / line) * tall];
+  const grid = top + 36, place = (byte) => [left + bankOf(facts, byte) * wide, grid + Math.floor(byte / line) * tall];
   for (let byte = 0; byte < facts.rows * stride; byte += facts.bank_bytes) {
-    const column = byte % stride,
-      row = Math.floor(byte / stride);
+    const column = byte % stride, row = Math.floor(byte / stride);
     const names = column < facts.access_bytes ? tile(row) : column < facts.row_bytes ? pale(row) : 'none rule';
     picture.rect(...place(byte), wide, tall, names);
   }
@@ -42,10 +36,7 @@ export function drawBanks(facts, { paddings = facts.shown } = {}) {
   for (const padding of paddings)
     top =
       drawPadding(
-        picture,
-        facts,
-        facts.paddings.find((p) => p.padding === padding),
-        top,
+        picture, facts, facts.paddings.find((p) => p.padding === padding), top,
       ) + 22;
   picture.text(
     28,
@@ -71,14 +62,8 @@ export function banks(facts) {
       `${facts.row_bytes + chosen.padding} bytes.`;
   };
   const padding = slider({
-    name: 'padding',
-    label: 'Padding behind each row',
-    low: 0,
-    high: facts.paddings.at(-1).padding,
-    step: facts.access_bytes,
-    value: facts.shown.at(-1),
-    text: (bytes) => `${bytes} bytes`,
-    change,
+    name: 'padding', label: 'Padding behind each row', low: 0, high: facts.paddings.at(-1).padding,
+    step: facts.access_bytes, value: facts.shown.at(-1), text: (bytes) => `${bytes} bytes`, change,
   });
   const figure = frame(facts, { controls: [padding], body: [body] });
   change();
@@ -86,14 +71,8 @@ export function banks(facts) {
 }
 
 export function drawSwizzle(facts, { chunk = facts.chunk } = {}) {
-  const left = 44,
-    cell = 25,
-    gap = 17,
-    top = 58,
-    groups = (facts.banks * facts.bank_bytes) / facts.chunk_bytes;
-  const picture = new Picture(),
-    rows = facts.layouts[0].addresses.length,
-    bottom = top + rows * (cell + 2);
+  const left = 44, cell = 25, gap = 17, top = 58, groups = (facts.banks * facts.bank_bytes) / facts.chunk_bytes;
+  const picture = new Picture(), rows = facts.layouts[0].addresses.length, bottom = top + rows * (cell + 2);
   let x0 = left;
   for (const layout of facts.layouts) {
     picture.text(x0, 14, layout.name, 'bold');
@@ -108,8 +87,7 @@ export function drawSwizzle(facts, { chunk = facts.chunk } = {}) {
         picture.text(x + cell / 2, y + 17, c, c === chunk ? 'small mid bold' : 'small mid soft');
       }),
     );
-    const taken = count(layout.wavefronts[chunk], 'wavefront'),
-      size = `${layout.row_bytes} bytes a row`;
+    const taken = count(layout.wavefronts[chunk], 'wavefront'), size = `${layout.row_bytes} bytes a row`;
     picture.text(x0, bottom + 16, taken, `k${layout.wavefronts[chunk] > 1 ? 4 : 2} bold`);
     picture.text(x0, bottom + 33, size, 'small');
     picture.say(`${layout.name}: ${taken}, ${size}. `);
@@ -118,8 +96,7 @@ export function drawSwizzle(facts, { chunk = facts.chunk } = {}) {
   picture.text(0, 50, 'bank', 'tiny soft');
   for (let row = 0; row < rows; ++row) picture.text(0, top + row * (cell + 2) + 17, `lane ${row}`, 'small soft');
   picture.text(
-    left,
-    bottom + 58,
+    left, bottom + 58,
     `ldmatrix: lanes 0 to 7 name chunk ${chunk} of rows 0 to 7, 16 bytes each. A column of cells is four banks.`,
     'small soft',
   );
@@ -130,8 +107,7 @@ export function drawSwizzle(facts, { chunk = facts.chunk } = {}) {
 export function swizzle(facts) {
   const body = h('div');
   const change = () => {
-    const wanted = chunk.value,
-      groupBanks = facts.chunk_bytes / facts.bank_bytes;
+    const wanted = chunk.value, groupBanks = facts.chunk_bytes / facts.bank_bytes;
     body.replaceChildren(shown(drawSwizzle(facts, { chunk: wanted }), facts.title));
     figure.querySelector('.said').textContent = facts.layouts
       .map((layout) => {
@@ -144,12 +120,8 @@ export function swizzle(facts) {
       .join(' ');
   };
   const chunk = slider({
-    name: 'chunk',
-    label: 'Chunk that the lanes ask for',
-    low: 0,
-    high: facts.layouts[0].wavefronts.length - 1,
-    value: facts.chunk,
-    change,
+    name: 'chunk', label: 'Chunk that the lanes ask for', low: 0, high: facts.layouts[0].wavefronts.length - 1,
+    value: facts.chunk, change,
   });
   const figure = frame(facts, { controls: [chunk], body: [body] });
   change();

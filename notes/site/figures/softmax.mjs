@@ -6,30 +6,19 @@ const four = (value) => (value === null ? '−∞' : Number.isInteger(value) ? S
 
 /// `done` blocks of `block` scores.
 export function drawSoftmax(facts, { block = facts.block, done } = {}) {
-  const { scores } = facts,
-    { steps } = facts.walks[block - 1],
-    read = done ?? steps.length;
-  const picture = new Picture(),
-    left = 110,
-    base = 190,
-    unitTop = 40;
-  const wide = (width - left) / steps.length,
-    unit = (base - unitTop) / Math.max(...scores),
-    roomy = wide > 90;
+  const { scores } = facts, { steps } = facts.walks[block - 1], read = done ?? steps.length;
+  const picture = new Picture(), left = 110, base = 190, unitTop = 40;
+  const wide = (width - left) / steps.length, unit = (base - unitTop) / Math.max(...scores), roomy = wide > 90;
   picture.text(0, 20, 'scores', 'bold');
   picture.text(0, 40, 'running', 'k4 small');
   picture.text(0, 55, 'maximum m', 'k4 small');
   steps.forEach(({ first, last, m, factor, added, l }, b) => {
-    const x = left + b * wide,
-      middle = x + wide / 2,
-      before = b === 0 ? undefined : steps[b - 1];
+    const x = left + b * wide, middle = x + wide / 2, before = b === 0 ? undefined : steps[b - 1];
     picture.rect(x + 4, 24, wide - 8, base - 24, 'faint', { round: 4 });
     picture.text(middle, 16, roomy ? `block ${b}` : b, 'small mid soft');
-    const bar = Math.min(48, (wide - (roomy ? 40 : 20)) / block - (roomy ? 10 : 2)),
-      gap = roomy ? 10 : 2;
+    const bar = Math.min(48, (wide - (roomy ? 40 : 20)) / block - (roomy ? 10 : 2)), gap = roomy ? 10 : 2;
     for (let i = first; i < last; ++i) {
-      const at = middle + (i - first - (last - first) / 2) * (bar + gap) + gap / 2,
-        tall = scores[i] * unit;
+      const at = middle + (i - first - (last - first) / 2) * (bar + gap) + gap / 2, tall = scores[i] * unit;
       picture.rect(at, base - tall, bar, tall, b < read ? tile(b) : 'faint rule');
       picture.text(at + bar / 2, base - tall - (tall < 14 ? 4 : -14), digits(scores[i]), 'small mid');
     }
@@ -52,20 +41,12 @@ export function drawSoftmax(facts, { block = facts.block, done } = {}) {
     picture.text(middle, base + 78, added.toFixed(4), roomy ? 'mid' : words);
     if (roomy)
       picture.text(
-        middle,
-        base + 104,
-        `${(before?.l ?? 0).toFixed(4)} x ${factor.toFixed(4)} + ${added.toFixed(4)}`,
-        words,
+        middle, base + 104, `${(before?.l ?? 0).toFixed(4)} x ${factor.toFixed(4)} + ${added.toFixed(4)}`, words,
       );
     picture.text(middle, base + 124, `= ${l.toFixed(4)}`, roomy ? 'mid bold' : 'tiny mid bold');
     picture.say(`After block ${b}: m = ${digits(m)}, factor ${factor.toFixed(4)}, l = ${l.toFixed(4)}. `);
   });
-  for (const [y, text] of [
-    [26, 'm'],
-    [52, 'factor for l and O'],
-    [78, 'this block adds'],
-    [104, 'l'],
-  ])
+  for (const [y, text] of [[26, 'm'], [52, 'factor for l and O'], [78, 'this block adds'], [104, 'l']])
     picture.text(0, base + y, text, 'small');
   picture.line(0, base + 136, width, base + 136, 'rule thin');
   const { m, l } = steps.at(-1);
@@ -77,8 +58,7 @@ export function drawSoftmax(facts, { block = facts.block, done } = {}) {
 }
 
 export function softmax(facts) {
-  const body = h('div'),
-    table = h('table');
+  const body = h('div'), table = h('table');
   const change = () => {
     const { steps } = facts.walks[block.value - 1];
     done.set(Math.min(done.value, steps.length), steps.length);
@@ -88,8 +68,7 @@ export function softmax(facts) {
         'thead',
         {},
         h(
-          'tr',
-          {},
+          'tr', {},
           ['scores', 'm', 'factor for l and O', 'this block adds', 'l'].map((name) => h('th', { scope: 'col' }, name)),
         ),
       ),
@@ -121,20 +100,11 @@ export function softmax(facts) {
             `blocks. The weights are ${facts.weights.map(four).join(', ')}.`;
   };
   const block = slider({
-    name: 'block',
-    label: 'Scores in a block',
-    low: 1,
-    high: facts.scores.length,
-    value: facts.block,
-    change,
+    name: 'block', label: 'Scores in a block', low: 1, high: facts.scores.length, value: facts.block, change,
   });
   const done = slider({
-    name: 'step',
-    label: 'Blocks done',
-    low: 0,
-    high: facts.walks[facts.block - 1].steps.length,
-    value: facts.walks[facts.block - 1].steps.length,
-    change,
+    name: 'step', label: 'Blocks done', low: 0, high: facts.walks[facts.block - 1].steps.length,
+    value: facts.walks[facts.block - 1].steps.length, change,
   });
   const figure = frame(facts, { controls: [block, done], body: [body, table] });
   change();

@@ -1,6 +1,6 @@
 // Which tiles of S a call computes, masks and skips, for sizes of one's choice; and whose rows a warp has.
 import { edgesOf, maskCells, maskOf, sequencesOf } from './mask-map.mjs';
-import { Picture, bytes, tile, width } from './paint.mjs';
+import { Picture, bytes, ranges, tile, width } from './paint.mjs';
 import { choice, frame, h, shown, slider } from './parts.mjs';
 
 const names = { '#': 'computed', m: 'computed and masked', '.': 'skipped' };
@@ -10,19 +10,13 @@ const maskText = ({ mask, causal }) => mask ?? (causal ? 'causal' : 'none');
 
 /// Where the range of keys that a query sees ends, as lines from [key, query] to [key, query], one for each sequence.
 function endsOf({ queries, keys, ...given }) {
-  const { left, right, lengths } = maskOf(maskText(given)),
-    offset = keys - queries;
+  const { left, right, lengths } = maskOf(maskText(given)), offset = keys - queries;
   return sequencesOf(keys, lengths).flatMap(([first, last]) => {
     const line = (to) => {
       const from = Math.max(lengths.length === 0 ? 0 : first, first - offset - to),
         until = Math.min(lengths.length === 0 ? queries : last, last - offset - to);
       return from < until
-        ? [
-            [
-              [from + offset + to, from],
-              [until + offset + to, until],
-            ],
-          ]
+        ? [[[from + offset + to, from], [until + offset + to, until]]]
         : [];
     };
     return [...(right < Infinity ? line(right) : []), ...(left < Infinity ? line(-left) : [])];
@@ -31,13 +25,10 @@ function endsOf({ queries, keys, ...given }) {
 
 /// The tiles in a rectangle of this width, the last ones as short as they are.
 function drawCells(picture, launch, facts, left, top, wide) {
-  const { queries, keys } = facts,
-    { lengths } = maskOf(maskText(facts));
+  const { queries, keys } = facts, { lengths } = maskOf(maskText(facts));
   const unit = wide / Math.max(queries, keys);
-  const x = (key) => left + Math.min(key, keys) * unit,
-    y = (query) => top + Math.min(query, queries) * unit;
-  const { row_tile: Br, column_tile: Bc } = launch,
-    down = edgesOf(queries, Br, lengths),
+  const x = (key) => left + Math.min(key, keys) * unit, y = (query) => top + Math.min(query, queries) * unit;
+  const { row_tile: Br, column_tile: Bc } = launch, down = edgesOf(queries, Br, lengths),
     across = edgesOf(keys, Bc, lengths);
   launch.cells.forEach((row, i) =>
     [...row].forEach((cell, j) => {
@@ -47,40 +38,32 @@ function drawCells(picture, launch, facts, left, top, wide) {
       });
     }),
   );
+  if (facts.row !== undefined)
+    picture.rect(left, y(down[facts.row]), wide, y(down[facts.row + 1]) - y(down[facts.row]), 'none s4 wide');
   for (const line of endsOf(facts))
     picture.curve(
-      line.map(([key, query]) => [x(key), y(query)]),
-      4,
+      line.map(([key, query]) => [x(key), y(query)]), 4,
     );
   for (const [ownFirst, ownLast, from, to] of launch.walks ?? []) {
     const [own, ownRows, along, alongRows] = launch.blocks_own_keys ? [Bc, keys, Br, queries] : [Br, queries, Bc, keys];
     const middle = ((ownFirst * own + Math.min((ownLast + 1) * own, ownRows)) / 2) * unit;
-    const begin = from * along * unit + 6,
-      end = Math.min((to + 1) * along, alongRows) * unit - 6;
+    const begin = from * along * unit + 6, end = Math.min((to + 1) * along, alongRows) * unit - 6;
     if (launch.blocks_own_keys) picture.line(left + middle, top + begin, left + middle, top + end, 's3 wide');
     else picture.line(left + begin, top + middle, left + end, top + middle, 's3 wide');
   }
 }
 
 export function drawTiles(facts) {
-  const picture = new Picture(),
-    { launches, queries, keys } = facts,
-    gap = 46,
-    left = 46,
-    top = 64,
+  const picture = new Picture(), { launches, queries, keys } = facts, gap = 46, left = 46, top = 64,
     single = launches.length === 1;
   const wide = Math.min(400, (width - left - gap * (launches.length - 1)) / launches.length),
     unit = wide / Math.max(queries, keys);
   launches.forEach((launch, n) => {
-    const x0 = left + n * (wide + gap),
-      all = launch.cells.join('').length;
+    const x0 = left + n * (wide + gap), all = launch.cells.join('').length;
     if (launch.kernel) picture.text(x0, 16, launch.kernel, 'bold');
     if (launch.kept)
       picture.text(
-        x0,
-        33,
-        `a block keeps ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`,
-        'small soft',
+        x0, 33, `a block keeps ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`, 'small soft',
       );
     picture.text(x0, 58, `keys, ${launch.column_tile} a tile →`, 'small soft');
     const every = Math.max(1, Math.floor(launch.cells.length / 8));
@@ -95,8 +78,7 @@ export function drawTiles(facts) {
   });
   picture.text(0, 58, 'query', 'small soft');
   const bottom = top + queries * unit;
-  let x = single ? left + wide + 30 : left,
-    y = single ? 80 : bottom + 18;
+  let x = single ? left + wide + 30 : left, y = single ? 80 : bottom + 18;
   const entry = (text, mark) => {
     mark();
     picture.text(x + 20, y + 12, text, 'small');
@@ -118,9 +100,7 @@ export function drawTiles(facts) {
     entry('the way of one block', () => picture.line(x, y + 7, x + 15, y + 7, 's3 wide'));
   const below = y + (single ? 0 : 20);
   picture.text(
-    single ? left + wide + 30 : left,
-    below + 14,
-    `Nq = ${queries}, Nk = ${keys}${facts.d ? `, d = ${facts.d}` : ''}`,
+    single ? left + wide + 30 : left, below + 14, `Nq = ${queries}, Nk = ${keys}${facts.d ? `, d = ${facts.d}` : ''}`,
     'small soft',
   );
   if (single && facts.mask && facts.mask.length < 40)
@@ -153,12 +133,10 @@ export function tiles(facts) {
   const sizes = [...new Set([16, 32, 64, 128, ...calls.flatMap((c) => [c.row_tile, c.column_tile])])].sort(
     (a, b) => a - b,
   );
-  const body = h('div'),
-    words = h('p', { class: 'checked' });
+  const body = h('div'), words = h('p', { class: 'checked' });
   let whole = facts.launches.length > 1; // all kernels beside each other, until something is chosen
   const change = () => {
-    const kind = mask.value,
-      packed = kind === 'packed' || kind === 'both',
+    const kind = mask.value, packed = kind === 'packed' || kind === 'both',
       lengths = packed ? `+lengths=${lengthsOf(keys.value, sequences.value)}` : '';
     for (const [control, has] of [
       [left, kind === 'window'],
@@ -168,9 +146,7 @@ export function tiles(facts) {
     ])
       control.element.hidden = !has;
     const chosen = {
-      queries: packed ? keys.value : queries.value,
-      keys: keys.value,
-      rowTile: Number(rowTile.value),
+      queries: packed ? keys.value : queries.value, keys: keys.value, rowTile: Number(rowTile.value),
       columnTile: Number(columnTile.value),
       mask:
         kind === 'window'
@@ -205,29 +181,20 @@ export function tiles(facts) {
   };
 
   const size = (name, label, value) => slider({ name, label, low: 1, high: most, value, change });
-  const queries = size('queries', 'Queries Nq', facts.queries),
-    keys = size('keys', 'Keys Nk', facts.keys);
+  const queries = size('queries', 'Queries Nq', facts.queries), keys = size('keys', 'Keys Nk', facts.keys);
   const tileSize = (name, label, value) => choice({ name, label, options: sizes.map((s) => [s, s]), value, change });
   const rowTile = tileSize('row_tile', 'Br', calls[0].row_tile);
   const columnTile = tileSize('column_tile', 'Bc', calls[0].column_tile);
-  const kindOf = (text) => (text.startsWith('window') ? 'window' : text),
-    window = maskOf(maskText(facts)),
+  const kindOf = (text) => (text.startsWith('window') ? 'window' : text), window = maskOf(maskText(facts)),
     side = (name, label, end, value) =>
       slider({ name, label, low: 0, high: most, value: end < Infinity && end > 0 ? end : value, change });
   const mask = choice({
-    name: 'mask',
-    label: 'mask',
-    value: kindOf(maskText(facts)),
-    options: Object.entries(masks),
-    change,
+    name: 'mask', label: 'mask', value: kindOf(maskText(facts)), options: Object.entries(masks), change,
   });
-  const left = side('left', 'keys before', window.left, 128),
-    right = side('right', 'keys after', window.right, 0);
+  const left = side('left', 'keys before', window.left, 128), right = side('right', 'keys after', window.right, 0);
   const sequences = slider({ name: 'sequences', label: 'sequences', low: 2, high: 6, value: 3, change });
   const ran = choice({
-    name: 'ran',
-    label: 'Calls that the simulator ran',
-    value: 0,
+    name: 'ran', label: 'Calls that the simulator ran', value: 0,
     options: calls.map((c, i) => [
       i,
       `${c.kernel}: Nq = ${c.queries}, Nk = ${c.keys}, Br = ${c.row_tile}, Bc = ${c.column_tile}, ${c.mask}`,
@@ -251,36 +218,42 @@ export function tiles(facts) {
   return figure;
 }
 
+// --- Blocks: the lists of a block-sparse mask ------------------------------------------------------------------------
+
+export function blocks(facts) {
+  const body = h('div'), words = h('ul'), rows = Math.max(...facts.launches.map(({ cells }) => cells.length));
+  const change = () => {
+    const launch = facts.launches[Number(mask.value)], row = [...launch.cells[q.value]];
+    const listed = (cell) => ranges(row.flatMap((c, j) => (c === cell ? j : []))) || 'none';
+    body.replaceChildren(shown(drawTiles({ ...facts, launches: [launch], row: q.value }), facts.title));
+    words.replaceChildren(...Object.entries(names).map(([cell, name]) => h('li', {}, `K/V tiles ${name}: ${listed(cell)}`)));
+    const read = row.filter((cell) => cell !== '.').length;
+    figure.querySelector('.said').textContent = `${launch.kernel}: Q tile ${q.value} reads ${read} of ${row.length} K/V tiles.`;
+  };
+  const mask = choice({ name: 'mask', label: 'mask', value: 0, options: facts.launches.map(({ kernel }, i) => [i, kernel]), change });
+  const q = slider({ name: 'row', label: 'Q tile', low: 0, high: rows - 1, value: 1, play: true, change });
+  const figure = frame(facts, { controls: [mask, q], body: [body, words] });
+  change();
+  return figure;
+}
+
 // --- Owners ------------------------------------------------------------------------------------------------------
 
 /// Which rows or columns of a tile each warp has.
 export function drawOwners({ Br, Bc, d, warps, by_keys: byKeys, rows_per_warp: rowsPerWarp }) {
-  const picture = new Picture(),
-    gap = 52,
-    top = 50,
-    between = 34;
+  const picture = new Picture(), gap = 52, top = 50, between = 34;
   const unit = Math.min((width - 2 * gap) / (2 * d + Bc), 400 / (Br + Math.max(Bc, d)));
-  const q = d * unit,
-    s = Bc * unit,
-    br = Br * unit,
-    left = (width - 2 * q - s - 2 * gap) / 2;
-  const xQ = left,
-    xS = xQ + q + gap,
-    xO = xS + s + gap;
-  const yS = top + Math.max(Bc, d) * unit + between,
-    yK = yS - between - q,
-    yV = yS - between - s;
+  const q = d * unit, s = Bc * unit, br = Br * unit, left = (width - 2 * q - s - 2 * gap) / 2;
+  const xQ = left, xS = xQ + q + gap, xO = xS + s + gap;
+  const yS = top + Math.max(Bc, d) * unit + between, yK = yS - between - q, yV = yS - between - s;
   const working = byKeys ? warps : Math.min(warps, Br / rowsPerWarp),
     first = warps - working; // others are no consumers
   /// A matrix in stripes of the warps, down or across; no stripes: all warps read all of it.
   const matrix = (x, y, w, tall, stripes, down) => {
     if (stripes === 0) picture.rect(x, y, w, tall, 'faint rule');
     for (let i = 0; i < stripes; ++i) {
-      const part = (down ? tall : w) / stripes,
-        sx = down ? x : x + i * part,
-        sy = down ? y + i * part : y;
-      const [sw, sh] = down ? [w, part] : [part, tall],
-        warp = first + (i % working);
+      const part = (down ? tall : w) / stripes, sx = down ? x : x + i * part, sy = down ? y + i * part : y;
+      const [sw, sh] = down ? [w, part] : [part, tall], warp = first + (i % working);
       picture.rect(sx, sy, sw, sh, tile(i % working));
       if (sw > 14 && sh > 12) picture.text(sx + sw / 2, sy + sh / 2 + 4, warp, 'small mid');
     }

@@ -18,12 +18,8 @@ function rowsOf(bars) {
 
 /// Of facts.lanes, the intervals `first` to `first + count`; `now` is marked.
 export function drawTimeline(facts, { first = facts.first, count: wanted = facts.count, now } = {}) {
-  const left = 108,
-    top = 56,
-    row = 27,
-    end = Math.min(first + wanted, facts.intervals);
-  const picture = new Picture(),
-    wide = (width - left - 4) / (end - first),
+  const left = 108, top = 56, row = 27, end = Math.min(first + wanted, facts.intervals);
+  const picture = new Picture(), wide = (width - left - 4) / (end - first),
     x = (interval) => left + (interval - first) * wide;
   picture.text(0, 16, `${facts.kernel}: block 0, ${facts.warps} warps, all together`, 'bold');
   picture.say(`What block 0 of ${facts.kernel} does between two barriers, by the number of the interval. `);
@@ -76,12 +72,10 @@ function waitsIn(facts, interval) {
 }
 
 export function timeline(facts) {
-  const body = h('div'),
-    words = h('ul');
+  const body = h('div'), words = h('ul');
   const all = facts.intervals;
   const change = () => {
-    const interval = now.value,
-      zoom = Math.min(all, many.value);
+    const interval = now.value, zoom = Math.min(all, many.value);
     body.replaceChildren(
       shown(drawTimeline(facts, { first: windowAt(interval, all, zoom), count: zoom, now: interval }), facts.title),
     );
@@ -101,20 +95,11 @@ export function timeline(facts) {
       `Interval ${interval} of ${all}, between two barriers: ${list(running.map((bar) => bar.name)) || 'nothing that is counted'}.`;
   };
   const now = slider({
-    name: 'interval',
-    label: 'Interval',
-    low: 0,
-    high: all - 1,
-    value: Math.min(facts.now ?? 1, all - 1),
+    name: 'interval', label: 'Interval', low: 0, high: all - 1, value: Math.min(facts.now ?? 1, all - 1), play: true,
     change,
   });
   const many = slider({
-    name: 'shown',
-    label: 'Intervals shown',
-    low: 1,
-    high: Math.min(all, 40),
-    value: Math.min(all, facts.count),
-    change,
+    name: 'shown', label: 'Intervals shown', low: 1, high: Math.min(all, 40), value: Math.min(all, facts.count), change,
   });
   const figure = frame(facts, { controls: all > 1 ? [now, many] : [now], body: [body, words] });
   change();
@@ -130,9 +115,7 @@ const shortWait = (what) => /^[^,:]*/.exec(what)[0];
 /// Of `wanted` steps from `first` on: {steps, rows: [{name, copies, bars: [{first, last, text, before}]}]}.
 export function waitsOf({ waits, flights }, first, wanted) {
   const ends = [...new Set([...waits, ...flights].map(({ end }) => end))].sort((a, b) => a - b);
-  const steps = ends.length + 1,
-    stepAt = new Map(),
-    end = Math.min(first + wanted, steps);
+  const steps = ends.length + 1, stepAt = new Map(), end = Math.min(first + wanted, steps);
   const at = (time) => {
     if (!stepAt.has(time)) {
       const later = ends.findIndex((moment) => moment > time);
@@ -140,8 +123,7 @@ export function waitsOf({ waits, flights }, first, wanted) {
     }
     return stepAt.get(time);
   };
-  const rows = new Map(),
-    warps = new Map();
+  const rows = new Map(), warps = new Map();
   const add = (to, key, { begin, end: over }, text) => {
     const bars = to.get(key) ?? to.set(key, []).get(key);
     const bar = { first: Math.max(at(begin), first), last: Math.min(at(over), end), text, before: at(begin) < first };
@@ -173,19 +155,10 @@ const initials = (text) => text.match(/[a-z]+|\d+/gi).map((word) => (/\d/.test(w
 
 export function drawWaits(facts, { first = facts.first, count: wanted = facts.count } = {}) {
   // In a step, what can run runs first, and begins to wait then.
-  const left = 116,
-    top = 44,
-    tall = 24,
-    runs = 0.25,
-    narrow = 60,
-    runColor = 2,
-    copyColor = 1;
+  const left = 116, top = 44, tall = 24, runs = 0.25, narrow = 60, runColor = 2, copyColor = 1;
   const shortened = new Map();
-  const { rows, steps } = waitsOf(facts, first, wanted),
-    end = Math.min(first + wanted, steps);
-  const picture = new Picture(),
-    wide = (width - left) / (end - first),
-    x = (step) => left + (step - first) * wide;
+  const { rows, steps } = waitsOf(facts, first, wanted), end = Math.min(first + wanted, steps);
+  const picture = new Picture(), wide = (width - left) / (end - first), x = (step) => left + (step - first) * wide;
   picture.text(0, 16, `Block 0, ${facts.warps} warps, in the simulator's order`, 'bold');
   picture.say('Steps end when a wait or a copy ends. ');
   const every = Math.ceil(20 / wide);
@@ -196,8 +169,7 @@ export function drawWaits(facts, { first = facts.first, count: wanted = facts.co
     picture.text(0, y + 16, row.name, 'small');
     if (!row.copies) picture.rect(x(first), y, (end - first) * wide, tall, pale(runColor), { round: 3 });
     for (const bar of row.bars) {
-      const from = x(bar.first + (bar.before ? 0 : runs)),
-        to = x(bar.last),
+      const from = x(bar.first + (bar.before ? 0 : runs)), to = x(bar.last),
         text = bar.text.startsWith('wgmma') ? 'wgmma' : shortWait(bar.text);
       picture.named(`${row.name}: ${bar.text}`, () => {
         picture.rect(from, y, to - from, tall, row.copies ? tile(copyColor) : 'faint rule', { round: 3 });
@@ -231,8 +203,7 @@ export function drawWaits(facts, { first = facts.first, count: wanted = facts.co
 }
 
 export function waits(facts) {
-  const body = h('div'),
-    all = waitsOf(facts, 0, 1).steps;
+  const body = h('div'), all = waitsOf(facts, 0, 1).steps;
   const change = () => {
     const zoom = Math.min(all, many.value);
     from.set(Math.min(from.value, all - zoom), all - zoom);
@@ -242,20 +213,12 @@ export function waits(facts) {
       `Steps ${from.value} to ${from.value + zoom - 1} of ${all}: ${count(facts.warps, 'warp')} of block 0.`;
   };
   const from = slider({
-    name: 'first',
-    label: 'From step',
-    low: 0,
-    high: Math.max(0, all - facts.count),
-    value: Math.min(facts.first, all - 1),
-    change,
+    name: 'first', label: 'From step', low: 0, high: Math.max(0, all - facts.count),
+    value: Math.min(facts.first, all - 1), play: true, change,
   });
   const many = slider({
-    name: 'shown',
-    label: 'Steps shown',
-    low: Math.min(2, all),
-    high: Math.min(all, 60),
-    value: Math.min(all, facts.count),
-    change,
+    name: 'shown', label: 'Steps shown', low: Math.min(2, all), high: Math.min(all, 60),
+    value: Math.min(all, facts.count), change,
   });
   const figure = frame(facts, { controls: [from, many], body: [body] });
   change();

@@ -9,26 +9,14 @@ const soft = (text) => h('p', { class: 'soft' }, text);
 function table({ rows: [head, ...rows], left, legend }) {
   const row = (cells, tag) =>
     h(
-      'tr',
-      {},
-      cells.map((text, i) => h(text === '' ? 'td' : tag, { class: i < left && 'word' }, text)),
+      'tr', {}, cells.map((text, i) => h(text === '' ? 'td' : tag, { class: i < left && 'word' }, text)),
     );
   return h(
     'div',
     {},
     h(
-      'div',
-      { class: 'scroll', tabindex: 0 },
-      h(
-        'table',
-        {},
-        h('thead', {}, row(head, 'th')),
-        h(
-          'tbody',
-          {},
-          rows.map((r) => row(r, 'td')),
-        ),
-      ),
+      'div', { class: 'scroll', tabindex: 0 },
+      h('table', {}, h('thead', {}, row(head, 'th')), h('tbody', {}, rows.map((r) => row(r, 'td')))),
     ),
     legend && soft(legend),
   );
@@ -57,11 +45,9 @@ function cellWords([kind, text], counts) {
 /// cells: [[kind, text]]; legend: [[kind, meaning]].
 function drawMap({ title, row_name: rowName, column_name: columnName, rows, columns, counts, cells, legend }) {
   const longest = Math.max(...cells.flat().map(([, text]) => text.length));
-  const wide = counts ? Math.max(20, 8 * longest + 8) : 14,
-    tall = counts ? 20 : 14,
+  const wide = counts ? Math.max(20, 8 * longest + 8) : 14, tall = counts ? 20 : 14,
     label = rows.map((row) => `${rowName} ${row}`);
-  const left = 12 + 6.6 * Math.max(...label.map((text) => text.length)),
-    top = 20;
+  const left = 12 + 6.6 * Math.max(...label.map((text) => text.length)), top = 20;
   const picture = new Picture(Math.max(left + columns.length * wide + 10, 300));
   columns.forEach((column, j) => j % 4 === 0 && picture.text(left + j * wide, top - 6, column, 'small soft'));
   cells.forEach((row, i) => {
@@ -86,9 +72,7 @@ function drawMap({ title, row_name: rowName, column_name: columnName, rows, colu
   picture.width = Math.max(picture.width, x);
   picture.height = y + 16;
   return h(
-    'figure',
-    {},
-    h('figcaption', {}, title),
+    'figure', {}, h('figcaption', {}, title),
     h('div', { class: 'scroll', tabindex: 0 }, shown(picture, `tile map: ${title}`)),
   );
 }
@@ -103,8 +87,7 @@ const place = (label) => (label === 'm' ? 0 : label === 'l' ? 1 : 2);
 function values(noted) {
   const labels = [...new Set(noted.map(({ label }) => label))].sort((a, b) => place(a) - place(b)); // whichever thread came first
   const rows = [...new Set(noted.map(({ row }) => row))].sort((a, b) => a - b);
-  const m = labels.indexOf('m'),
-    l = labels.indexOf('l'),
+  const m = labels.indexOf('m'), l = labels.indexOf('l'),
     O = labels.findIndex((label) => /^O\[/.test(label)),
     shared = m >= 0 && l >= 0;
   const body = h('tbody');
@@ -124,8 +107,7 @@ function values(noted) {
     for (const row of body.rows) row.classList.toggle('now', row === now);
   };
   const change = () => {
-    const all = history(Number(row.value)),
-      end = all.at(-1)[1];
+    const all = history(Number(row.value)), end = all.at(-1)[1];
     body.replaceChildren(
       ...all.map(([interval, of]) => {
         const share = shared ? (of[l] * 2 ** (of[m] - end[m])) / end[l] : NaN;
@@ -136,9 +118,7 @@ function values(noted) {
           ...(shared && O >= 0 ? [of[l] ? number(of[O] / of[l]) : ''] : []),
         ];
         return h(
-          'tr',
-          { 'data-interval': interval },
-          cells.map((text) => h('td', {}, String(text))),
+          'tr', { 'data-interval': interval }, cells.map((text) => h('td', {}, String(text))),
         );
       }),
     );
@@ -161,22 +141,8 @@ function values(noted) {
     ),
     row.element,
     h(
-      'div',
-      { class: 'scroll', tabindex: 0 },
-      h(
-        'table',
-        {},
-        h(
-          'thead',
-          {},
-          h(
-            'tr',
-            {},
-            head.map((text) => h('th', { scope: 'col' }, text)),
-          ),
-        ),
-        body,
-      ),
+      'div', { class: 'scroll', tabindex: 0 },
+      h('table', {}, h('thead', {}, h('tr', {}, head.map((text) => h('th', { scope: 'col' }, text)))), body),
     ),
   );
   change();
@@ -208,14 +174,8 @@ function time(launch) {
   if (facts.intervals === 0) return [];
   const copies = launch.flights.length > 0;
   const between = timeline({
-    ...facts,
-    kind: 'timeline',
-    title: 'Block 0 between its barriers',
-    now: 0,
-    first: 0,
-    count: Math.min(8, facts.intervals),
-    moved: movedSoFar(launch.moved),
-    waits: launch.waits,
+    ...facts, kind: 'timeline', title: 'Block 0 between its barriers', now: 0, first: 0,
+    count: Math.min(8, facts.intervals), moved: movedSoFar(launch.moved), waits: launch.waits,
     cut: copies ? 'a barrier, or a tile is there' : undefined,
   });
   const parts = [
@@ -229,8 +189,7 @@ function time(launch) {
     between,
   ];
   if (launch.values.length > 0) {
-    const row = values(launch.values),
-      slider = between.querySelector('[name=interval]');
+    const row = values(launch.values), slider = between.querySelector('[name=interval]');
     slider.addEventListener('input', () => row.mark(Number(slider.value)));
     parts.push(row.element);
   }
@@ -243,14 +202,8 @@ function time(launch) {
           (copies ? ' Above: what TMA has on its way, and at which barrier it ends.' : ''),
       ),
       waits({
-        kind: 'waits',
-        title: 'Who waits where',
-        kernel: facts.kernel,
-        warps: facts.warps,
-        waits: launch.waits,
-        flights: launch.flights,
-        first: 0,
-        count: 7,
+        kind: 'waits', title: 'Who waits where', kernel: facts.kernel, warps: facts.warps, waits: launch.waits,
+        flights: launch.flights, first: 0, count: 7,
       }),
     );
   }
@@ -259,8 +212,7 @@ function time(launch) {
 
 // --- Source lines --------------------------------------------------------------------------------------------------
 
-const banks = 32,
-  bankBytes = 4;
+const banks = 32, bankBytes = 4;
 
 function drawAccess({ part, words, rows, bank, bytes: size, banks: firsts }) {
   const asked = Array(banks).fill(0);
@@ -275,21 +227,10 @@ function drawAccess({ part, words, rows, bank, bytes: size, banks: firsts }) {
       h(
         'table',
         { class: 'banks' },
+        h('tr', {}, h('th', { scope: 'row' }, 'bank'), cells(String, 'th', () => ({ scope: 'col' }))),
         h(
-          'tr',
-          {},
-          h('th', { scope: 'row' }, 'bank'),
-          cells(String, 'th', () => ({ scope: 'col' })),
-        ),
-        h(
-          'tr',
-          {},
-          h('th', { scope: 'row' }, `${rows ? 'rows' : 'lanes'} that ask for it`),
-          cells(
-            (b) => (asked[b] === 0 ? '' : String(asked[b])),
-            'td',
-            (b) => ({ class: b === bank && 'hot' }),
-          ),
+          'tr', {}, h('th', { scope: 'row' }, `${rows ? 'rows' : 'lanes'} that ask for it`),
+          cells((b) => (asked[b] === 0 ? '' : String(asked[b])), 'td', (b) => ({ class: b === bank && 'hot' })),
         ),
       ),
     ),
@@ -299,10 +240,7 @@ function drawAccess({ part, words, rows, bank, bytes: size, banks: firsts }) {
 function lines({ parts, legend }) {
   if (parts.length === 0) return [];
   const section = h(
-    'section',
-    { class: 'lines' },
-    h('h2', {}, 'By source line'),
-    soft(`${legend}.`),
+    'section', { class: 'lines' }, h('h2', {}, 'By source line'), soft(`${legend}.`),
     parts.flatMap((part) => [h('h3', {}, `${part.name} `, h('span', { class: 'soft' }, part.file)), table(part.table)]),
   );
   const worst = parts.flatMap((part) => part.worst.map((access) => ({ ...access, part: part.name })));
@@ -313,10 +251,7 @@ function lines({ parts, legend }) {
   const shownAccess = h('div', { class: 'access', 'aria-live': 'polite' });
   const change = () => shownAccess.replaceChildren(...drawAccess(worst[Number(line.value)]));
   const line = choice({
-    name: 'line',
-    label: 'Line',
-    value: 0,
-    change,
+    name: 'line', label: 'Line', value: 0, change,
     options: worst.map((access, i) => [i, `${access.part}, line ${access.line}`]),
   });
   section.append(h('h3', {}, 'Banks of the worst access'), line.element, shownAccess);
@@ -328,19 +263,10 @@ function lines({ parts, legend }) {
 
 function kernel(launch) {
   return h(
-    'section',
-    {},
-    h('h2', {}, h('code', {}, launch.kernel)),
-    soft(launch.shape),
-    reports(launch.reports),
+    'section', {}, h('h2', {}, h('code', {}, launch.kernel)), soft(launch.shape), reports(launch.reports),
     launch.tables.map(table),
-    h(
-      'dl',
-      {},
-      launch.facts.flatMap(([name, text]) => [h('dt', {}, name), h('dd', {}, text)]),
-    ),
-    launch.drawn_maps.map((map) => [drawMap(map), map.note && soft(map.note)]),
-    time(launch),
+    h('dl', {}, launch.facts.flatMap(([name, text]) => [h('dt', {}, name), h('dd', {}, text)])),
+    launch.drawn_maps.map((map) => [drawMap(map), map.note && soft(map.note)]), time(launch),
     h('details', {}, h('summary', {}, "Every counter, and Nsight Compute's metric"), table(launch.metrics)),
   );
 }
@@ -415,10 +341,7 @@ export function tracePage({ title, columns }) {
       h('h2', {}, 'Together'),
       sums(columns),
       h(
-        'label',
-        { class: 'together' },
-        together,
-        " Sliders move together, each by its share of its kernel's intervals",
+        'label', { class: 'together' }, together, " Sliders move together, each by its share of its kernel's intervals",
       ),
     ),
     h('div', { class: 'pair' }, kernels),

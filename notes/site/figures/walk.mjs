@@ -7,18 +7,10 @@ const two = (value) => (value === null ? '−∞' : value.toFixed(2).replace('-'
 /// After `done` tiles, in a rectangle whose upper left corner is (left, top): S and its tile, and m, l and O beside it.
 /// Returns its height.
 function drawStep(picture, { S, V, Bc, steps }, done, left, top, cell) {
-  const rows = S.length,
-    keys = S[0].length,
-    columns = V[0].length,
-    now = done - 1,
-    step = steps[now];
-  const small = cell < 30 ? 'tiny' : 'small',
-    x = (key) => left + 18 + key * cell,
-    y = (row) => top + 46 + row * cell;
+  const rows = S.length, keys = S[0].length, columns = V[0].length, now = done - 1, step = steps[now];
+  const small = cell < 30 ? 'tiny' : 'small', x = (key) => left + 18 + key * cell, y = (row) => top + 46 + row * cell;
   picture.text(
-    left,
-    top + 12,
-    done === 0 ? 'Before the first tile' : `Tile ${now}: keys ${now * Bc} to ${now * Bc + Bc - 1}`,
+    left, top + 12, done === 0 ? 'Before the first tile' : `Tile ${now}: keys ${now * Bc} to ${now * Bc + Bc - 1}`,
     'bold small',
   );
   for (let j = 0; j < keys; j += Bc) {
@@ -37,19 +29,14 @@ function drawStep(picture, { S, V, Bc, steps }, done, left, top, cell) {
         picture.text(x(j + 0.5), y(i) + cell / 2 + 4, digits(score, 2), `${small} mid${state < 0 ? ' soft' : ''}`);
     });
   });
-  const place = x(keys) + 16,
-    names = ['m', 'l', ...V[0].map((_, c) => `O[${c}]`)],
-    gap = cell < 30 ? 37 : 56;
+  const place = x(keys) + 16, names = ['m', 'l', ...V[0].map((_, c) => `O[${c}]`)], gap = cell < 30 ? 37 : 56;
   names.forEach((name, n) => picture.text(place + (n + 0.5) * gap, top + 36, name, `${small} mid bold`));
   S.forEach((_, i) => {
     const grows = done > 0 && (now === 0 || step.m[i] > steps[now - 1].m[i]);
     const of = done === 0 ? [null, 0, ...V[0].map(() => 0)] : [step.m[i], step.l[i], ...step.O[i]];
     of.forEach((value, n) =>
       picture.text(
-        place + (n + 0.5) * gap,
-        y(i) + cell / 2 + 4,
-        two(value),
-        `${small} mid${n === 0 && grows ? ' k4 bold' : ''}`,
+        place + (n + 0.5) * gap, y(i) + cell / 2 + 4, two(value), `${small} mid${n === 0 && grows ? ' k4 bold' : ''}`,
       ),
     );
   });
@@ -64,8 +51,7 @@ export function drawWalk(facts, { done } = {}) {
     return picture;
   }
   let bottom = 0;
-  const cell = 19,
-    columns = 2;
+  const cell = 19, columns = 2;
   facts.steps.forEach((step, n) => {
     const left = (n % columns) * (width / columns + 4),
       top = 4 + Math.floor(n / columns) * (facts.S.length * cell + 76);
@@ -86,12 +72,9 @@ export function drawWalk(facts, { done } = {}) {
 }
 
 export function walk(facts) {
-  const body = h('div'),
-    words = h('ul');
+  const body = h('div'), words = h('ul');
   const change = () => {
-    const done = at.value,
-      step = facts.steps[done - 1],
-      before = facts.steps[done - 2];
+    const done = at.value, step = facts.steps[done - 1], before = facts.steps[done - 2];
     body.replaceChildren(shown(drawWalk(facts, { done }), facts.title));
     if (done === 0) {
       words.replaceChildren();
@@ -123,7 +106,7 @@ export function walk(facts) {
         ? ''
         : ` O / l is attention: ${step.O.map((row, i) => `(${row.map((o) => two(o / step.l[i])).join(', ')})`).join(', ')}.`);
   };
-  const at = slider({ name: 'step', label: 'Tiles done', low: 0, high: facts.steps.length, value: 2, change });
+  const at = slider({ name: 'step', label: 'Tiles done', low: 0, high: facts.steps.length, value: 2, play: true, change });
   const figure = frame(facts, { controls: [at], body: [body, words] });
   change();
   return figure;
