@@ -59,6 +59,11 @@ if(WORKBOOK_FETCH STREQUAL "OFF" AND EXISTS ${CMAKE_SOURCE_DIR}/pretend-missing)
   file(COPY_FILE ${CMAKE_SOURCE_DIR}/pretend-missing ${CMAKE_BINARY_DIR}/missing-libraries.txt)
   message(FATAL_ERROR "Libraries missing")
 endif()
+file(REMOVE ${CMAKE_BINARY_DIR}/absent-packages.txt)
+if(NOT EXISTS ${CMAKE_SOURCE_DIR}/optional.h)
+  file(WRITE ${CMAKE_BINARY_DIR}/absent-packages.txt
+       "libarchive-dev ${CMAKE_SOURCE_DIR}/optional.h\ncuda no-such-program\n")
+endif()
 add_custom_command(OUTPUT made.hpp COMMAND sh ${CMAKE_SOURCE_DIR}/make_header.sh ${CMAKE_SOURCE_DIR}
                    DEPENDS ${CMAKE_SOURCE_DIR}/common/header.txt VERBATIM)
 add_executable(workbook_cli common/command.cpp made.hpp)
@@ -168,10 +173,20 @@ report "works as sh workbook" "$(expect_status 0; expect_out '[inside]')"
 run env -u HOME "$book/workbook" homeless
 report "works without HOME" "$(expect_status 0; expect_out '[homeless]'; expect_quiet)"
 
-mkdir "$work/spy" && printf '#!/bin/sh\ntouch "%s/looked"\n' "$work" >"$work/spy/uname" && chmod +x "$work/spy/uname"
+mkdir "$work/spy"
+printf '#!/bin/sh\ntouch "%s/looked"\nexec "%s" "$@"\n' "$work" "$(command -v uname)" >"$work/spy/uname"
+chmod +x "$work/spy/uname"
 run env "PATH=$work/spy:$PATH" CDPATH=/tmp "$book/workbook" again
 report "a later call looks for nothing" \
   "$([ ! -e "$work/looked" ] || echo 'it did; '; expect_status 0; expect_out '[again]'; expect_quiet)"
+
+touch "$book/optional.h"
+run env "PATH=$work/spy:$PATH" "$book/workbook" came
+report "an optional package that was installed later is looked for" \
+  "$([ -e "$work/looked" ] || echo 'it was not; '; expect_status 0; expect_out '[came]'; expect_quiet)"
+rm -f "$work/looked"
+run env "PATH=$work/spy:$PATH" "$book/workbook" once
+report "and only once" "$([ ! -e "$work/looked" ] || echo 'again; '; expect_status 0; expect_out '[once]')"
 
 # ---- Changes. ------------------------------------------------------------------------------------------------------
 
@@ -348,6 +363,20 @@ run env "PATH=$bare" "WORKBOOK_OS_RELEASE=$work/bookworm" "$missing_book/workboo
 report "WORKBOOK_FETCH=1 does without packages, and is remembered" \
   "$first$(expect_status 0; expect_out '[fetched]'; [ ! -e "$bare/calls.txt" ] || echo 'it called apt-get; ')"
 rm -f "$missing_book/pretend-missing"
+
+rm -f "$bare/calls.txt"
+run env "PATH=$bare" "WORKBOOK_OS_RELEASE=$work/bookworm" "$missing_book/workbook" grade
+report "without a terminal grade offers nothing" \
+  "$(expect_status 0; expect_out '[grade]'; [ ! -e "$bare/calls.txt" ] || echo 'it called apt-get; ')"
+run env "PATH=$bare" "WORKBOOK_OS_RELEASE=$work/bookworm" "$missing_book/workbook" --yes release all
+report "release installs what it can use" \
+  "$(expect_status 0; expect_out '[release][all]'
+    grep -q 'install -y --no-install-recommends libarchive-dev libboost-context-dev$' "$bare/calls.txt" ||
+      echo 'wrong packages; ')"
+touch "$bare/apt-fails"
+run env "PATH=$bare" "WORKBOOK_OS_RELEASE=$work/bookworm" "$missing_book/workbook" --yes grade
+report "grade runs if they cannot be installed" "$(expect_status 0; expect_out '[grade]'; expect_err 'Unable to locate')"
+rm "$bare/apt-fails"
 
 # ---- One build at a time. ------------------------------------------------------------------------------------------
 
