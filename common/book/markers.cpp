@@ -82,6 +82,15 @@ Marker read_marker(std::string_view line) {
   return {};
 }
 
+/// A marker that a formatter has joined to the comment before it: "// which l is for (about 3 lines). BEGIN 4.2".
+Marker joined_marker(std::string_view line) {
+  line = trim(line);
+  const std::size_t id = line.rfind(' '), word = line.rfind(' ', id - 1);
+  if (!line.starts_with("//") || id == std::string_view::npos || word == std::string_view::npos) return {};
+  const Marker marker = read_marker(fmt::format("//{}", line.substr(word)));
+  return is_id(marker.id) ? marker : Marker{};
+}
+
 MarkedFile split(std::string name, std::string_view text) {
   MarkedFile file;
   file.name = std::move(name);
@@ -410,9 +419,15 @@ MarkedFile parse_reader(std::string name, std::string_view text) {
   int todo_line = 0;  // line of the last TODO since the last region
   std::string todo_id;
   std::set<std::string> begun, repeated;
+  std::set<std::pair<Kind, std::string>> alone;  // markers on lines of their own, which prevail over joined ones
+  for (const std::string& line : file.lines)
+    if (const Marker marker = read_marker(line); is_id(marker.id)) alone.insert({marker.kind, marker.id});
   for (int number = 1; number <= static_cast<int>(file.lines.size()); ++number) {
     const std::string& line = file.lines[number - 1];
-    const Marker marker = read_marker(line);
+    Marker marker = read_marker(line);
+    if (const Marker joined = joined_marker(line);
+        marker.kind == Kind::none && !alone.contains({joined.kind, joined.id}))
+      marker = joined;
     if (!is_id(marker.id)) continue;
     if (marker.kind == Kind::todo && (!open || open->id != marker.id)) {
       todo_line = number;

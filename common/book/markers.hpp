@@ -73,7 +73,8 @@ MarkedFile parse_marked(std::string name, std::string_view text);
 
 /// Parses a reader's file, which may be damaged. Returns the regions with both BEGIN and END, even if other regions are
 /// broken, so that one lost marker affects only one exercise. A TODO line may be missing (todo_line is then
-/// begin_line). Also finds what damages the file as a whole. Never throws MarkerError.
+/// begin_line). A marker without a line of its own may be at the end of a comment, where clang-format joins it to the
+/// TODO. Also finds what damages the file as a whole. Never throws MarkerError.
 MarkedFile parse_reader(std::string name, std::string_view text);
 
 /// The body of a region in the stub: WORKBOOK_TODO(id); or its stub lines, indented like BEGIN.

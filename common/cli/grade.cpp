@@ -28,10 +28,6 @@ ClassOptions class_options(const Session& session, const GradeOptions& options) 
   ClassOptions chosen = options;
   chosen.assignment =
       options.assignment_file.empty() ? session.book.root / "assignment.toml" : fs::path(options.assignment_file);
-  if (!fs::is_regular_file(chosen.assignment)) {
-    fail_input("{}: no such assignment; allowed: --assignment FILE, as written by `./workbook release`",
-               chosen.assignment.string());
-  }
   if (!options.hidden_folder.empty() && !fs::is_directory(options.hidden_folder)) {
     fail_input("--hidden {}: no such folder", options.hidden_folder);
   }

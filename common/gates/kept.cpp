@@ -89,7 +89,7 @@ json request_key(const judge::RunRequest& request) {
           {"time_limit", request.time_limit},
           {"version", request.version},
           {"hidden", request.hidden},
-          {"total_time", request.total_time}};
+          {"seconds", request.seconds}};
 }
 
 /// The tree's texts and the book's, beyond what is compiled of them: where exercises lie, and what their tests are.

@@ -124,7 +124,12 @@ Assignment make_assignment(const Book& book, const std::vector<std::string>& exe
   return assignment;
 }
 
-Assignment load_assignment(const fs::path& path, const Book& book) {
+Assignment load_assignment(const fs::path& given, const Book& book) {
+  const fs::path path = fs::is_directory(given) ? given / "assignment.toml" : given;
+  if (!fs::is_regular_file(path))
+    throw ManifestError(
+        fmt::format("{}: no such assignment; allowed: --assignment FILE or FOLDER, as written by `./workbook release`",
+                    path.string()));
   const std::string file = path.filename().string();
   const toml::table parsed = book::parse_toml(book::read_file(path), file);
   book::TomlTable table(parsed, file, "assignment");

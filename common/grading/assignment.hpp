@@ -46,9 +46,10 @@ inline constexpr int kWholePoints = 2;
 Assignment make_assignment(const book::Book& book, const std::vector<std::string>& exercises,
                            const std::vector<std::string>& chapters);
 
-/// Reads assignment.toml. ManifestError with FILE:LINE for: TOML errors; a missing, mistyped or unknown key; no
-/// exercise; an unknown or repeated exercise; points for a chapter without an open exercise; a bar without a test name,
-/// given twice, or with a test of another chapter or of an exercise that is not open.
+/// Reads assignment.toml, or a folder's assignment.toml. ManifestError if there is none, and with FILE:LINE for: TOML
+/// errors; a missing, mistyped or unknown key; no exercise; an unknown or repeated exercise; points for a chapter
+/// without an open exercise; a bar without a test name, given twice, or with a test of another chapter or of an
+/// exercise that is not open.
 Assignment load_assignment(const std::filesystem::path& path, const book::Book& book);
 
 /// The assignment as TOML. With `for_students`, bars on hidden tests are omitted.

@@ -1,13 +1,17 @@
 #include "common/grading/class_run.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 
+#include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/foreign_text.hpp"
 #include "common/grading/grade_one.hpp"
@@ -64,6 +68,16 @@ Isolation isolation_for(const Course& course, const std::vector<Submission>& sub
   for (std::size_t i = 0; i < std::min(submissions.size(), most_submissions); ++i)
     paths.push_back(fs::absolute(submissions[i].path));
   return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths);
+}
+
+/// Creates the folder for the results. InputError if no file can be written there.
+void require_writable(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (error)
+    fail_input("--out {}: nothing can be written there ({}); allowed: a folder of your own", folder.string(),
+               error.message());
 }
 
 /// An exception is not the student's fault. It is reported as a problem, and the submission is graded again next time.
@@ -146,7 +160,7 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   const unsigned slots = unsigned(std::clamp<std::size_t>(std::min<std::size_t>(options.jobs, mine.size()), 1, 40));
   // The results folder is created before the workshop changes the umask, so that users of workers cannot read the
   // results if our umask denies it.
-  if (options.results.empty()) fs::create_directories(options.out);
+  if (options.results.empty()) require_writable(options.out);
   Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
   Shared shared{workshop};
   learn_solutions(course, shared);

@@ -193,7 +193,7 @@ std::string key_of(const ChapterRun& run, const Verdict& verdict) {
 }
 
 /// Adds a test program's verdicts on the graded exercises.
-void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& run, bool hidden,
+void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& run,
                 const std::set<std::string>& cannot_run, GradedSubmission& graded) {
   // An exercise that did not compile shows the log of the whole chapter, which contains only the student's own lines.
   std::string whole_log;
@@ -206,20 +206,6 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
     // If the book's solution runs, a worker that reports itself unavailable has failed.
     verdict.unavailable = verdict.unavailable && !cannot_run.contains(key_of(run, verdict));
     add_test(course, chapter, verdict, graded);
-  }
-  if (hidden && !run.finished) {
-    // The names of tests that the program did not reach are unknown. One failed test per exercise represents them.
-    Verdict unfinished;
-    unfinished.chapter = chapter.name();
-    unfinished.test = "the hidden tests came to an end";
-    unfinished.backend = run.backend;
-    unfinished.result = Result::timed_out;
-    unfinished.hidden = true;
-    unfinished.finished = false;
-    for (const book::Exercise& exercise : chapter.exercises) {
-      unfinished.exercise = exercise.id;
-      add_test(course, chapter, unfinished, graded);
-    }
   }
   for (const std::string& note : run.notes) {
     if (!std::ranges::count(graded.notes, note)) graded.notes.push_back(note);
@@ -254,6 +240,19 @@ const CallGraph& books_calls(const Course& course, Shared& shared, const Chapter
   return calls;
 }
 
+std::map<std::string, book::MarkedFile> solution_of(const Course& course, const Chapter& chapter) {
+  std::map<std::string, book::MarkedFile> solution;
+  for (const std::string& file : chapter.files)
+    solution[file] = book::parse_reader(file, book::read_file(course.workspace.book.solution(chapter, file)));
+  return solution;
+}
+
+std::set<std::string> open_of(const Chapter& chapter) {
+  std::set<std::string> open;
+  for (const book::Exercise& exercise : chapter.exercises) open.insert(exercise.id);
+  return open;
+}
+
 /// If an exercise's answer calls the answer to another exercise, judges it on the whole chapter, where both are the
 /// student's own. Uses the call graph of the whole chapter; if it does not compile, that of each graft.
 void judge_callers_on_whole(const Course& course, Shared& shared, const Chapter& chapter, const judge::Built& built,
@@ -264,11 +263,8 @@ void judge_callers_on_whole(const Course& course, Shared& shared, const Chapter&
       grafts[id] = &exercise;
   if (grafts.empty()) return;
   const CallGraph& books = books_calls(course, shared, chapter, build);
-  std::map<std::string, book::MarkedFile> solution;
-  for (const std::string& file : chapter.files)
-    solution[file] = book::parse_reader(file, book::read_file(course.workspace.book.solution(chapter, file)));
-  std::set<std::string> open;
-  for (const book::Exercise& exercise : chapter.exercises) open.insert(exercise.id);
+  const auto solution = solution_of(course, chapter);
+  const std::set<std::string> open = open_of(chapter);
   // A chapter that did not compile, or not in time, is not compiled again.
   const bool whole = built.contains(plan.whole) && built.at(plan.whole).ok;
   const CallGraph own = whole ? call_graph(plan.jobs.at(plan.whole), build) : CallGraph();
@@ -303,17 +299,16 @@ bool has_failed(const CountedTest& test) {
 /// Runs the public tests of a plan that has been built, then the hidden ones.
 void run_tests(const Course& course, const Workspace& mirror, const Chapter& chapter, const judge::Plan& plan,
                const judge::Built& built, RunRequest request, const Shared& shared, GradedSubmission& graded) {
-  const auto start = std::chrono::steady_clock::now();
-  take_tests(course, chapter, run_plan(mirror, plan, built, request), request.hidden, shared.cannot_run, graded);
+  take_tests(course, chapter, run_plan(mirror, plan, built, request), shared.cannot_run, graded);
   const auto hidden = course.hidden_programs.find(chapter.number);
   if (hidden == course.hidden_programs.end()) return;
   if (request.until_failure && std::ranges::any_of(graded.tests, has_failed)) return;
   request.program = hidden->second;
   request.hidden = true;
-  // The time that the public tests have left, but enough for a few calls.
-  const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  request.total_time = std::max(request.total_time - taken, 3 * request.time_limit);
-  take_tests(course, chapter, run_plan(mirror, plan, built, request), request.hidden, shared.cannot_run, graded);
+  // The hidden tests of an exercise whose public tests took too long have time for one call.
+  for (const CountedTest& test : graded.tests)
+    if (!test.verdict.finished) request.seconds[test.verdict.exercise] = request.time_limit;
+  take_tests(course, chapter, run_plan(mirror, plan, built, request), shared.cannot_run, graded);
 }
 
 /// Runs all tests on the whole chapter, one backend after another, until one fails. True if everything has passed. Then
@@ -371,7 +366,7 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
   }
   const auto request_on = [&](Backend backend) {
     RunRequest request = request_for(course, shared.workshop, slot, backend);
-    request.total_time = shared.total_time.at(chapter.number);
+    request.seconds = shared.seconds.at(chapter.number);
     request.token = files.token();
     request.whole_stands_in = false;
     request.grafts = true;
@@ -445,23 +440,23 @@ void learn_solutions(const Course& course, Shared& shared) {
 
 void prove_solutions(const Course& course, Shared& shared) {
   const Workspace& workspace = course.workspace;
-  constexpr double least = 60, times_the_solution = 20;
+  constexpr double least = 15, times_the_solution = 20;
   for (const Chapter& chapter : course.chapters) {
-    double seconds = 0;
+    std::map<std::string, double> taken;
     for (const Backend backend : course.backends.at(chapter.number)) {
       workspace.progress(fmt::format("chapter {}: the book's solution on {}", chapter.number, text(backend)));
       RunRequest request = request_for(course, shared.workshop, 0, backend);
-      request.total_time = course.options.total_time;
+      if (course.options.total_time > 0) request.seconds[judge::kWhole] = course.options.total_time;
       const Chapter& all = *workspace.book.find(chapter.number);  // including the exercises that are not graded
       // Treated as a submission: compiled and checked in the same way.
       const Tree tree{"submission", solutions_tree(workspace, all).folder};
       const judge::Plan plan = make_plan(workspace, all, tree, request);
       const judge::Built built = build_plans(workspace, {plan}, request.build);
-      const auto start = std::chrono::steady_clock::now();
       const ChapterRun run = run_plan(workspace, plan, built, request);
-      for (const Verdict& verdict : run.tests)
+      for (const Verdict& verdict : run.tests) {
         if (verdict.unavailable) shared.cannot_run.insert(key_of(run, verdict));
-      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        taken[verdict.exercise] += verdict.seconds;
+      }
       workspace.progress("");
       const std::string why = what_failed(run);
       if (why.empty()) continue;
@@ -469,8 +464,12 @@ void prove_solutions(const Course& course, Shared& shared) {
           fmt::format("the book's own solution of chapter {} does not pass on {} under the conditions of grading: {}",
                       chapter.number, text(backend), why));
     }
-    shared.total_time[chapter.number] =
-        course.options.total_time > 0 ? course.options.total_time : std::max(least, times_the_solution * seconds);
+    std::map<std::string, double>& seconds = shared.seconds[chapter.number];
+    double total = seconds[judge::kWhole] = std::max(least, times_the_solution * taken[judge::kWhole]);
+    for (const book::Exercise& exercise : chapter.exercises)
+      total += seconds[exercise.id] = std::max(least, times_the_solution * taken[exercise.id]);
+    for (auto& [group, share] : seconds)
+      if (course.options.total_time > 0) share *= course.options.total_time / total;
   }
 }
 

@@ -18,7 +18,8 @@ namespace workbook::grading {
 /// Data shared by the submissions of a class during grading.
 struct Shared {
   Workshop& workshop;
-  std::map<int, double> total_time = {};  ///< seconds for a chapter's tests, public and hidden together
+  /// By chapter: the seconds for the tests of each exercise, and of the chapter as a whole.
+  std::map<int, std::map<std::string, double>> seconds = {};
   std::set<std::string> cannot_run = {};  ///< tests that cannot run on the backend even with the book's solution
   std::mutex calls_mutex = {}, untouched_mutex = {};  ///< for the two maps below, in this order
   std::map<int, judge::CallGraph> calls = {};         ///< of each chapter's solution, computed on demand
@@ -36,8 +37,8 @@ void learn_solutions(const Course& course, Shared& shared);
 
 /// Checks that the book's own solution passes under the conditions of grading, before any submission is graded. A GPU
 /// driver may fail for another user or under the filter, and a container may forbid what a worker needs.
-/// EnvironmentError names the failure. Also sets the time limit of each chapter's tests: that of the options, or a
-/// multiple of the solution's time on this machine. So a deliberately slow submission costs little time.
+/// EnvironmentError names the failure. Also sets the time limit of each exercise's tests: its share of that of the
+/// options, or a multiple of the solution's time on this machine. So a deliberately slow submission costs little time.
 void prove_solutions(const Course& course, Shared& shared);
 
 }  // namespace workbook::grading

@@ -51,7 +51,7 @@ GradedItem judged(GradedItem item, const std::vector<CountedTest>& tests, const 
     all = false;
     if (!key.first) item.public_passed = false;
     // A test without a result never ran: its program ended early.
-    item.result = worse(item.result, name.worst == Result::passed ? Result::crashed : name.worst);
+    item.result = worse(item.result, name.worst == Result::passed ? Result::timed_out : name.worst);
   }
   item.points = all ? item.max_points : 0;
   return item;
@@ -114,7 +114,7 @@ std::vector<GradedItem> give_points(const Assignment& assignment, const book::Bo
     std::vector<std::string> expected;
     if (has_test(*book.find(bar.chapter), bar.test)) expected.push_back(bar.test);
     GradedItem item = judged(new_item(ItemKind::bar, bar_item(i), bar.test, bar.chapter, bar.points), tests, expected);
-    if (item.points == 0 && item.result == Result::passed) item.result = Result::crashed;  // it never ran
+    if (item.points == 0 && item.result == Result::passed) item.result = Result::timed_out;  // it never ran
     items.push_back(item);
   }
   return items;

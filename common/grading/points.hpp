@@ -17,7 +17,8 @@ std::string item_of(const Assignment& assignment, int chapter, const judge::Verd
 
 /// One item for each entry of the assignment. An item earns its points if each of its tests has passed on at least one
 /// backend and on all on which it can run. A chapter as a whole also requires that all its exercises pass. The public
-/// tests that the book names must be among `tests`: a test that never ran counts as crashed.
+/// tests that the book names must be among `tests`: a test that never ran has timed out, since those before it took all
+/// of the time.
 std::vector<GradedItem> give_points(const Assignment& assignment, const book::Book& book,
                                     const std::vector<CountedTest>& tests);
 

@@ -1,10 +1,12 @@
 #include "common/grading/submission.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
-#include <set>
+#include <functional>
+#include <tuple>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
@@ -34,23 +36,45 @@ bool is_aside(const std::vector<std::string>& parts) {
   });
 }
 
-/// The number of trailing parts in which the path agrees with the wanted one; 0: a different file.
-std::size_t agreement(const std::vector<std::string>& parts, const std::vector<std::string>& wanted) {
-  return std::size_t(std::mismatch(parts.rbegin(), parts.rend(), wanted.rbegin(), wanted.rend()).first -
+/// A part of a path without what browsers and other systems change: "Online_Softmax (1).CPP.txt" becomes
+/// "online_softmax.cpp".
+std::string without_copy_marks(std::string part) {
+  for (char& c : part) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (part.ends_with(".txt")) part.resize(part.size() - 4);
+  const std::size_t point = std::min(part.rfind('.'), part.size());
+  std::size_t end = point;
+  if (end > 0 && part[end - 1] == ')') {
+    do --end;
+    while (end > 0 && std::isdigit(static_cast<unsigned char>(part[end - 1])) != 0);
+    if (end == 0 || end == point - 1 || part[--end] != '(') end = point;
+  }
+  while (end < point && end > 0 && part[end - 1] == ' ') --end;
+  for (const std::string_view mark : {" - copy", " copy"})
+    if (part.substr(0, end).ends_with(mark)) end -= mark.size();
+  return part.erase(end, point - end);
+}
+
+/// The number of trailing parts in which the path agrees with the wanted one; 0: a different file. `exact`: without
+/// without_copy_marks.
+std::size_t agreement(const std::vector<std::string>& parts, const std::vector<std::string>& wanted,
+                      bool exact = false) {
+  const auto agree = [&](const std::string& part, const std::string& want) {
+    return part == want || (!exact && without_copy_marks(part) == want);
+  };
+  return std::size_t(std::mismatch(parts.rbegin(), parts.rend(), wanted.rbegin(), wanted.rend(), agree).first -
                      parts.rbegin());
 }
 
 struct Candidate {
-  std::size_t agreement = 0, depth = 0;
+  std::size_t agreement = 0, exact = 0, depth = 0;
   Entry entry;
+  auto rank() const { return std::tuple(agreement, exact, -std::ptrdiff_t(depth)); }
 };
 
 /// Keeps the best two, the better one first. Two are enough to detect a tie.
 void keep(std::vector<Candidate>& best, Candidate candidate) {
   best.push_back(std::move(candidate));
-  std::stable_sort(best.begin(), best.end(), [](const Candidate& a, const Candidate& b) {
-    return std::pair(a.agreement, b.depth) > std::pair(b.agreement, a.depth);
-  });
+  std::ranges::stable_sort(best, std::greater(), &Candidate::rank);
   if (best.size() > 2) best.pop_back();
 }
 
@@ -82,7 +106,8 @@ void read_folder(const fs::path& folder, const ArchiveLimits& limits,
 
 /// The text with LF line ends and without a byte-order mark.
 std::string normalized(const std::string& text) {
-  return book::join_lines(book::parse_reader("", text).lines);
+  const bool of_old_macs = text.find('\n') == std::string::npos;
+  return book::join_lines(book::parse_reader("", of_old_macs ? book::replaced(text, "\r", "\n") : text).lines);
 }
 
 /// The name of the folder or archive, without an archive's extension.
@@ -146,9 +171,11 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
                          const ArchiveLimits& limits) {
   HandedIn result;
   std::map<std::string, std::vector<Candidate>> candidates;
+  std::vector<std::string> others;  // the first names of other files
   const auto is_wanted = [&](const std::string& path) {
     const std::vector<std::string> parts = parts_of(path);
     if (parts.empty() || is_aside(parts)) return false;
+    if (others.size() < 5) others.push_back(line_text(path, 60));
     return std::any_of(wanted.begin(), wanted.end(),
                        [&](const std::string& name) { return agreement(parts, parts_of(name)) > 0; });
   };
@@ -157,7 +184,7 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
     if (parts.empty() || is_aside(parts)) return;
     for (const std::string& name : wanted) {
       const std::size_t count = agreement(parts, parts_of(name));
-      if (count > 0) keep(candidates[name], {count, parts.size(), entry});
+      if (count > 0) keep(candidates[name], {count, agreement(parts, parts_of(name), true), parts.size(), entry});
     }
   };
   try {
@@ -180,12 +207,14 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
   for (const std::string& name : wanted) {
     std::vector<Candidate>& found = candidates[name];
     if (found.empty()) {
-      result.notes.push_back(name + " was not handed in; the open file of the release is graded instead");
+      result.notes.push_back(fmt::format("{} was not handed in; the open file of the release is graded instead{}{}",
+                                         name,
+                                         others.empty() ? "" : ". The submission contains: ", fmt::join(others, ", ")));
       continue;
     }
     const Candidate& best = found.front();
     const std::string shown = line_text(best.entry.path, 200);
-    if (found.size() > 1 && found[1].agreement == best.agreement && found[1].depth == best.depth) {
+    if (found.size() > 1 && found[1].rank() == best.rank()) {
       result.notes.push_back(fmt::format("{}: {} and {} match equally well, so neither is used", name, shown,
                                          line_text(found[1].entry.path, 200)));
     } else if (!best.entry.regular) {

@@ -27,9 +27,10 @@ struct HandedIn {
 };
 
 /// Searches for each of `wanted` ("chapters/02_online_softmax/online_softmax.cpp"). A file matches if its path ends
-/// with the whole wanted path, with its folder and name, or with its name. The longest match is used, then the least
-/// deep one. If two match equally well, neither is used, and a note names both. Build folders, backups and dot folders
-/// are skipped. A file must be regular, text (no NUL bytes) and at most limits.entry bytes.
+/// with the whole wanted path, with its folder and name, or with its name, in letters of any case and with what
+/// browsers add: "Online_Softmax (1).cpp.txt". The longest match is used, then the one with the fewest such changes,
+/// then the least deep one. If two match equally well, neither is used, and a note names both. Build folders, backups
+/// and dot folders are skipped. A file must be regular, text (no NUL bytes) and at most limits.entry bytes.
 HandedIn read_submission(const Submission& submission, const std::vector<std::string>& wanted,
                          const ArchiveLimits& limits = {});
 

@@ -8,6 +8,7 @@
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
+#include "common/book/foreign_text.hpp"
 #include "common/book/offsets.hpp"
 #include "common/book/text.hpp"
 #include "common/judge/cause_search.hpp"
@@ -22,9 +23,9 @@ namespace {
 using book::Chapter;
 using nlohmann::json;
 
+/// The beginning of a program's output as valid UTF-8: it ends within no character.
 std::string first_errors(const std::string& log) {
-  constexpr std::size_t most = 3000;
-  return log.size() <= most ? log : log.substr(0, most) + "\n…";
+  return book::clean_text(log, 3000);
 }
 
 json subject_json(const std::string& executable, const std::string& not_compiled, bool open) {
@@ -286,18 +287,25 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
   json context = context_json(workspace, plan, built, request, watching, run);
   // In grading and in the gates the whole chapter's tests run whatever else fails.
   const bool all = request.only.empty() && request.groups.empty() && request.exercise.empty();
-  if (all && request.whole_waits) {
-    RunRequest part = request;
-    for (const book::Exercise& exercise : plan.chapter->exercises) part.groups.push_back(exercise.id);
-    run_program(workspace, plan, part, test_spec(*plan.chapter, part), context, run);
-    const bool finished = run.finished;
-    context["failed"] = first_failed(run);
-    part.groups = {kWhole};
-    run_program(workspace, plan, part, test_spec(*plan.chapter, part), context, run);
-    run.finished = run.finished && finished;
-  } else {
-    run_program(workspace, plan, request, test_spec(*plan.chapter, request), context, run);
+  std::vector<std::vector<std::string>> parts{request.groups};  // each is a run of the test program
+  if (all && (request.whole_waits || !request.seconds.empty())) {
+    parts.assign(1, {});
+    for (const book::Exercise& exercise : plan.chapter->exercises) {
+      // An endless loop in one exercise takes no time from another.
+      if (!request.seconds.empty() && !parts.back().empty()) parts.emplace_back();
+      parts.back().push_back(exercise.id);
+    }
+    parts.push_back({kWhole});
   }
+  bool finished = true;
+  for (const std::vector<std::string>& groups : parts) {
+    RunRequest part = request;
+    part.groups = groups;
+    if (request.whole_waits) context["failed"] = first_failed(run);
+    run_program(workspace, plan, part, test_spec(*plan.chapter, part), context, run);
+    finished = finished && run.finished;
+  }
+  run.finished = finished;
   find_causes(workspace, plan, built, request, context, run);
   append_reports(run.tests);
   if (!watching.command.empty()) run.tests.push_back(findings(watching, request.sanitizer));

@@ -56,7 +56,8 @@ struct RunRequest : PlanRequest {
   std::vector<std::string> worker_prefix;  ///< command that starts a worker in isolation; empty: none
   std::filesystem::path program;           ///< test program; empty: the chapter's public one
   bool hidden = false;                     ///< the program holds an instructor's tests, whose verdicts are hidden
-  double total_time = 0;                   ///< seconds that the test program may take; 0: no limit
+  /// Seconds that the tests of each exercise, and of kWhole, may take together; empty: no limit.
+  std::map<std::string, double> seconds = {};
 };
 
 /// Runs the tests of a plan that has been built. If the CPU is among the chapter's backends, tests tagged [kernel] run

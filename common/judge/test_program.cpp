@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "common/book/files.hpp"
+#include "common/book/foreign_text.hpp"
 #include "common/judge/places.hpp"
 #include "common/worker/command.hpp"
 
@@ -60,7 +62,8 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   options.environment["WORKBOOK_CONTEXT"] = context_path.string();
   options.environment["WORKBOOK_RESULTS"] = "3";
   options.capture = !request.debug;
-  options.time = request.total_time;
+  for (const auto& [group, seconds] : request.seconds)
+    if (request.groups.empty() || std::ranges::count(request.groups, group) > 0) options.time += seconds;
   options.on_line = [&](const std::string& line) {
     const json event = json::parse(line);
     if (event.at("event") == "start") {
@@ -82,12 +85,15 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   if (run.finished) return;
   Verdict verdict;
   verdict.test = running.empty() ? "the test program" : running;
-  verdict.exercise = kWhole;
+  verdict.exercise = request.groups.size() == 1 ? request.groups.front() : kWhole;
   verdict.finished = false;
   verdict.result = ended.timed_out ? Result::timed_out : Result::crashed;
   verdict.message = ended.timed_out
-                        ? fmt::format("all tests together took longer than {:g} seconds", request.total_time)
-                        : "the book's own test program ended early:\n" + ended.output;
+                        ? fmt::format(
+                              "the tests of {} together took longer than {:.0f} seconds; the tests after this one were "
+                              "not reached",
+                              verdict.exercise == kWhole ? "the chapter" : verdict.exercise, options.time)
+                        : "the book's own test program ended early:\n" + book::clean_text(ended.output, 3000);
   run.tests.push_back(std::move(verdict));
 }
 

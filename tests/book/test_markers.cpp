@@ -202,6 +202,20 @@ TEST_CASE("a graft is the solution with one region of the reader's") {
   CHECK(compile(text).empty());
 }
 
+TEST_CASE("names and lines of any length are read, and comments before a macro's name") {
+  const std::string name(1 << 20, 'a'), before = "// TODO(1.1) x\n// BEGIN 1.1\n", after = "// END 1.1\n";
+  const MarkedFile given = parse_reader("a.cpp", before + after);
+  const auto graft = [&](const std::string& body) {
+    return with_bodies(given, parse_reader("a.cpp", before + body + "\n" + after), {"1.1"});
+  };
+  CHECK(graft("#define " + name + " 1").find("push_macro(\"" + name + "\")") != std::string::npos);
+  CHECK(graft("#define /* a *//*/ b */ \\\n  x 1").find("push_macro(\"x\")") != std::string::npos);
+  CHECK(graft("#undef/**/y").find("push_macro(\"y\")") != std::string::npos);
+  CHECK(graft("int undefined, define2;").find("push_macro") == std::string::npos);
+  const MarkedFile long_line = parse_reader("a.cpp", "#include <" + name + ">\n" + before + after);
+  CHECK(additions_of(long_line, given).headers.empty());
+}
+
 TEST_CASE("a graft needs the region on both sides") {
   CHECK_THAT(message_of<MarkerError>([] { graft_of("int x;\n", "1.1"); }), StartsWith("chapters/01_sums/sums.cpp:1: "));
   CHECK_THAT(message_of<MarkerError>([] { graft_of(sums_stub, "1.3"); }), StartsWith("solutions/01_sums/sums.cpp:1: "));
@@ -280,6 +294,19 @@ TEST_CASE("one broken marker of a reader costs one exercise") {
   CHECK(found("// BEGIN 1.1", "// BEGIN 1.1\n// BEGIN 1.1") == std::pair(false, true));
   CHECK(found("// END 1.2", "// END") == std::pair(true, false));
   CHECK(found("// TODO(1.1) Add a and b\n", "") == std::pair(true, true));
+}
+
+TEST_CASE("a reader's marker may be at the end of a comment, unless it also has a line of its own") {
+  const std::string joined =
+      "  // TODO(4.4) Rescale O and\n  // l (about 3 lines). BEGIN 4.4\n  O *= factor;  // to BEGIN 4.5\n"
+      "  // and no more. END 4.4\n";
+  const MarkedFile file = parse_reader("q.cu", joined);
+  REQUIRE(file.regions.size() == 1);
+  CHECK(file.regions[0].id == "4.4");
+  CHECK(file.regions[0].body == std::vector<std::string>{"  O *= factor;  // to BEGIN 4.5"});
+  const MarkedFile own = parse_reader("q.cu", "// as in BEGIN 4.4\n// BEGIN 4.4\nO = 1;\n// END 4.4\n");
+  REQUIRE(own.regions.size() == 1);
+  CHECK(own.regions[0].begin_line == 2);
 }
 
 TEST_CASE("a region given twice is nobody's") {

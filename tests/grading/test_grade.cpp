@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "common/book/text.hpp"
 #include "common/grading/archive.hpp"
 #include "tests/cli/schema.hpp"
 #include "tests/grading/grading_copy.hpp"
@@ -111,6 +112,46 @@ TEST_CASE("hidden tests count, and say nothing but their name, result and likely
   CHECK(visibilities == std::set<std::string>{"visible", "after_published"});
   CHECK(visible == 0);
   CHECK(!contains(results.at("output").get<std::string>(), "points"));
+}
+
+TEST_CASE("an endless loop in one exercise costs no other exercise its points") {
+  const GradingCopy copy;
+  copy.submit("max", wrong(copy, kRescale, "    for (volatile bool always = true; always;) {}\n"));
+  const Ran ran = copy.grade({"--total-time", "36"});
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(copy.item("max", "2.1").at("result") == "timed out");
+  CHECK(copy.item("max", "2.3").at("points") == 5);
+  CHECK(contains(copy.feedback("max"), "the tests of 2.1 together took longer than 12 seconds; the tests after this"));
+}
+
+TEST_CASE("what the compiler says is cut between characters") {
+  const GradingCopy copy;
+  std::string name = "x";
+  for (int i = 0; i < 2000; ++i) name += "\u00e9";
+  copy.submit("anna", wrong(copy, kRescale, "    l *= " + name + ";\n"));
+  copy.submit("bert", wrong(copy, kRescale, "    l *= x" + name + ";\n"));
+  const Ran ran = copy.grade();
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  for (const char* student : {"anna", "bert"}) {
+    CHECK(copy.item(student, "2.1").at("result") == "not compiled");
+    CHECK(copy.item(student, "2.3").at("points") == 5);
+  }
+}
+
+TEST_CASE("code that a formatter has wrapped to 80 columns earns its points") {
+  const GradingCopy copy;
+  std::string text = solved(copy.book());
+  for (const char* id : {"2.1", "2.2", "2.3"})  // clang-format joins the line to the TODO before it
+    text = book::replaced(text, fmt::format(" lines).\n  // BEGIN {}\n", id),
+                          fmt::format("\n  // lines). BEGIN {}\n", id));
+  REQUIRE(occurrences(text, "// BEGIN") == 0);
+  copy.submit("anna", text);
+  const Ran ran = copy.grade();
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(copy.record("anna").at("points") == 10);
 }
 
 TEST_CASE("a counted bar has points of its own") {
@@ -229,6 +270,10 @@ TEST_CASE("bad input is refused before anything is graded") {
     refused({"grade", "--assignment", assignment, option, value, anna}, fmt::format("{} {}", option, value));
   refused({"grade", "--assignment", assignment, "--backend", "abacus", anna}, "abacus");
   refused({"grade", "--assignment", assignment, "--jobs", "0", anna}, "--jobs");
+  refused({"grade", "--assignment", scratch("no such").string(), anna}, "no such assignment");
+  fs::create_directories(scratch("empty"));
+  refused({"grade", "--assignment", scratch("empty").string(), anna}, "no such assignment");
+  refused({"grade", "--assignment", assignment, "--out", assignment + "/graded", anna}, "nothing can be written there");
   const std::string bad = scratch("bad.toml").string();
   book::write_file(bad, "title = \"x\"\n\n[[exercise]]\nid = \"9.9\"\n");
   refused({"grade", "--assignment", bad, anna}, "bad.toml:4");

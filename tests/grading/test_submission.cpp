@@ -64,6 +64,34 @@ TEST_CASE("line ends and a byte-order mark are no part of an answer") {
   const TemporaryFolder folder;
   folder.write("a/online_softmax.cpp", "\xEF\xBB\xBFone\r\ntwo\r\n");
   CHECK(taken(read(folder / "a")) == "one\ntwo\n");
+  folder.write("b/online_softmax.cpp", "one\rtwo\r");
+  CHECK(taken(read(folder / "b")) == "one\ntwo\n");
+}
+
+TEST_CASE("a name that a browser or a system has changed is accepted, the exact name first") {
+  const TemporaryFolder folder;
+  int count = 0;
+  for (const char* name : {"online_softmax (1).cpp", "Online_Softmax.CPP", "online_softmax.cpp.txt",
+                           "online_softmax(12).cpp", "online_softmax - Copy (2).cpp", "online_softmax copy.cpp"}) {
+    INFO(name);
+    const std::string student = "a" + std::to_string(++count);
+    folder.write(student + "/" + name, "right\n");
+    CHECK(taken(read(folder / student)) == "right\n");
+    CHECK(notes(read(folder / student)).find(std::string("was taken from ") + name) != std::string::npos);
+    folder.write(student + "/online_softmax.cpp", "exact\n");
+    CHECK(taken(read(folder / student)) == "exact\n");
+  }
+  folder.write("b/Chapters/02_Online_Softmax (1)/online_softmax.CPP", "in its folder\n");
+  folder.write("b/online_softmax.cpp", "alone\n");
+  CHECK(taken(read(folder / "b")) == "in its folder\n");
+  folder.write("c/online_softmax (1).cpp", "one\n");
+  folder.write("c/online_softmax (2).cpp", "two\n");
+  CHECK(notes(read(folder / "c")).find("match equally well") != std::string::npos);
+  folder.write("d/softmax.cpp", "another name\n");
+  folder.write("d/online_softmax ().cpp", "no number\n");
+  CHECK(taken(read(folder / "d")).empty());
+  CHECK(notes(read(folder / "d")).find("The submission contains: ") != std::string::npos);
+  CHECK(notes(read(folder / "d")).find("softmax.cpp") != std::string::npos);
 }
 
 TEST_CASE("archives of every kind, with what libarchive knows") {
