@@ -378,7 +378,11 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
     return;
   }
   for (const Backend backend : course.backends.at(chapter.number)) {
-    const RunRequest request = request_on(backend);
+    RunRequest request = request_on(backend);
+    // On the CPU every exercise has an operation of its own. A kernel's tests run all of its exercises.
+    if (backend == Backend::cpu)
+      request.stubs = judge::not_needed(books_calls(course, shared, chapter, build), solution_of(course, chapter),
+                                        open_of(chapter));
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
     const judge::Built built = build_plans(mirror, {plan}, request.build);
     if (backend == first) judge_callers_on_whole(course, shared, chapter, built, build, plan, graded.notes);

@@ -29,6 +29,9 @@ class CallGraph {
   /// All functions that these functions call, directly or indirectly. Contains "__indirect_call" where the target of a
   /// call is unknown.
   std::set<std::string> reached(const std::set<std::string>& from) const;
+  /// These functions, those that call them directly or indirectly, and all that these call: the code that may run
+  /// together with them.
+  std::set<std::string> around(const std::set<std::string>& functions) const;
   /// The functions that a region of this file contains, or the function that contains the region.
   std::set<std::string> functions_of(const std::string& file, const book::Region& region) const;
 
@@ -40,6 +43,11 @@ class CallGraph {
   std::map<std::string, Place> places_;                 ///< where each function is defined
   std::map<std::string, std::set<std::string>> calls_;  ///< by caller
 };
+
+/// By exercise of `open`: the others whose functions run together with it in no operation of the book.
+std::map<std::string, std::set<std::string>> not_needed(const CallGraph& book,
+                                                        const std::map<std::string, book::MarkedFile>& files,
+                                                        const std::set<std::string>& open);
 
 /// The exercises of `open` whose answers call a function of another exercise that the book's answer does not call. On a
 /// graft they would call the book's answer. `book`, `own`: the whole chapter; `files`: the book's files, name -> text.

@@ -68,6 +68,18 @@ bool is_solution_but(const Workspace& workspace, const Chapter& chapter, const T
   });
 }
 
+/// The solution with stubs instead of these regions. Other lines keep their numbers.
+std::string with_stubs(book::MarkedFile file, const std::set<std::string>& ids) {
+  for (const std::string& id : ids) {
+    const book::Region* region = file.find(id);
+    if (region == nullptr) continue;
+    std::vector<std::string> body = book::stub_body(*region);
+    body.resize(std::max(body.size(), region->body.size()));
+    file = book::parse_marked(file.name, book::replace_body(file, id, body));
+  }
+  return book::join_lines(file.lines);
+}
+
 /// Writes the solution with the tree's region of this exercise to a separate folder. Adds the original names of the
 /// copied files to the plan.
 Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in, const std::string& id) {
@@ -77,10 +89,15 @@ Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in,
                plan.tree.first_element_only,
                {},
                plan.tree.flags};
+  const auto stubs = plan.request.stubs.find(id);
   for (const std::string& file : chapter.files) {
     const fs::path copied = workspace.book.solution(chapter, file), own = plan.tree.written() / file;
-    const std::string text =
-        file == in.file ? book::with_bodies(in.solution, in.reader, {id}, plan.request.token) : book::read_file(copied);
+    std::string text = book::read_file(copied);
+    if (stubs != plan.request.stubs.end()) text = with_stubs(book::parse_marked(file, text), stubs->second);
+    if (file == in.file) {
+      const book::MarkedFile solution = book::parse_marked(in.solution.name, text);
+      text = book::with_bodies(solution, in.reader, {id}, plan.request.token);
+    }
     book::write_if_changed(grafted.folder / file, text);
     const bool same = fs::is_regular_file(own) && book::read_file(own) == text;
     plan.known_as[workspace.shown(grafted.folder / file)] = workspace.shown(same ? own : copied);

@@ -42,6 +42,8 @@ struct PlanRequest {
   bool whole_stands_in = true;
   /// Part of the names that guard a graft's region (book::with_bodies).
   std::string token = "reader";
+  /// By exercise: the others that are stubs in its graft, because the book's answer does not need theirs.
+  std::map<std::string, std::set<std::string>> stubs = {};
   bool debug = false;  ///< builds the exercises separately for a debugger: -O0 -g
   int version = 0;     ///< the version that runs, in a tree that holds several (common/book/combine.hpp)
 };
