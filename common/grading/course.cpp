@@ -120,7 +120,7 @@ Course load_course(const Workspace& workspace, const CourseOptions& options) {
 
 void build_course(const Course& course) {
   const Workspace& workspace = course.workspace;
-  std::set<std::string> targets{"workbook_isolate"};
+  std::set<std::string> targets{"workbook_isolate", "workbook_inspect"};
   for (const Chapter& chapter : course.chapters) {
     const std::vector<std::string> more = test_targets(workspace, chapter);
     targets.insert(more.begin(), more.end());

@@ -60,6 +60,7 @@ bool is_header(const fs::path& path) {
 }
 
 constexpr const char* kWorkshops = "workbook-grading-";
+constexpr const char* kInspect = "workbook_inspect";
 constexpr double kPatience = 4;                         ///< the ratio of a compiler's wall-clock limit to its CPU limit
 constexpr const char* kWorkerSeconds = "600";           ///< CPU time
 constexpr const char* kCompilersMemory = "3221225472";  ///< bytes of address space
@@ -255,8 +256,10 @@ void Workshop::copy_book() {
       if (limits_.judge_objects) words->insert(words->end(), {"-save-temps=obj", judge::kNamesLines});
     }
   }
+  if (limits_.judge_objects) fs::copy_file(toolchain_.build_folder / "bin" / kInspect, objects / kInspect);
   open_to_all(headers);
   open_to_all(objects);
+  if (limits_.judge_objects) set_mode(objects / kInspect, 0755);
 }
 
 fs::path Workshop::mirror(unsigned slot) const {
@@ -453,13 +456,18 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
   // The book's own objects are checked too: if this compiler's output violates the rules there, every submission would
   // fail.
   if (limits_.judge_objects && staged.flags.empty() && !name.starts_with(kTried)) {
-    const std::string said =
-        judge::not_allowed(toolchain, staged, built, judge::names_taken(toolchain.backends.at(staged.backend).objects),
-                           [&](const fs::path& source) -> const judge::NameCounts& {
-                             const std::lock_guard lock(mutex_);
-                             const auto& with_headers = known_[{slot, key(source)}].books_names;
-                             return with_headers.empty() ? known_[{slots_, key(source)}].books_names : with_headers;
-                           });
+    std::vector<std::string> command = toolchain.prefix;
+    command.push_back((folder_ / "objects" / kInspect).string());
+    const std::string said = judge::not_allowed(
+        toolchain, staged, built,
+        [&](const fs::path& object, const judge::ObjectRules& rules) {
+          return judge::inspect(command, object, rules, toolchain.backends.at(staged.backend).objects);
+        },
+        [&](const fs::path& source) -> const judge::NameCounts& {
+          const std::lock_guard lock(mutex_);
+          const auto& with_headers = known_[{slot, key(source)}].books_names;
+          return with_headers.empty() ? known_[{slots_, key(source)}].books_names : with_headers;
+        });
     built.ok = said.empty();
     built.log += said + (built.ok ? "" : "notes/allowed.md explains the rules and what to write instead\n");
   }

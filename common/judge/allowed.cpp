@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
-#include "common/judge/object.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::judge {
@@ -25,6 +24,7 @@ struct Instead {
 };
 constexpr std::string_view kInstruction =
                                "the book's headers have a function for every instruction that a lesson names",
+                           kPlain = "write the access in plain C++, so that the simulator records it",
                            kAttribute = "remove the attribute that places it there",
                            kThread =
                                "run in the thread that calls your function; a kernel's threads are those of its grid";
@@ -33,7 +33,10 @@ constexpr std::array kInstead{
             "write one implementation for all cases, and call functions by their C++ names"},
     Instead{"uses asm ", kInstruction},
     Instead{"uses __asm", kInstruction},
-    Instead{"uses __builtin_", "write the access in plain C++, so that the simulator records it"},
+    Instead{"uses __builtin_", kPlain},
+    Instead{"calls mempcpy", kPlain},
+    Instead{"calls str", kPlain},
+    Instead{"calls qsort", kPlain},
     Instead{"includes ", "call the functions that the lesson names; each source file is compiled separately"},
     Instead{"uses ", "remove it: it exempts code from the checks"},
     Instead{"defines ", "choose another name: the program that links your code already defines this one"},
@@ -157,8 +160,24 @@ std::string preprocessed(const fs::path& object) {
   return fs::exists(text) ? book::read_file(text) : "";
 }
 
+Inspected inspect(const fs::path& object, const ObjectRules& rules) {
+  return {refused_names(preprocessed(object)), refused_in_object(object, rules)};
+}
+
+Inspected inspect(const std::vector<std::string>& command, const fs::path& object, const ObjectRules& rules,
+                  const std::vector<std::string>& taken) {
+  std::vector<std::string> argv = command;
+  argv.insert(argv.end(), {object.string(), rules.cuda ? "cuda" : rules.kernels ? "kernels" : "host"});
+  argv.insert(argv.end(), taken.begin(), taken.end());
+  const worker::CommandResult result = worker::run_command(argv);
+  const auto document = nlohmann::json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  if (result.exit_code == 0 && !document.is_discarded()) return document.get<Inspected>();
+  return {{}, {{"takes too much memory or time to check"}}};
+}
+
 std::string not_allowed(const worker::Toolchain& toolchain, const worker::WorkerJob& job,
-                        const worker::WorkerBuilt& built, const std::set<std::string>& taken,
+                        const worker::WorkerBuilt& built,
+                        const std::function<Inspected(const fs::path& object, const ObjectRules&)>& inspected,
                         const std::function<const NameCounts&(const fs::path&)>& books_names) {
   using Line = std::pair<std::string, std::string>;     // the text and its location
   std::map<Line, std::vector<std::string>> sources_of;  // several sources may include one header
@@ -166,10 +185,9 @@ std::string not_allowed(const worker::Toolchain& toolchain, const worker::Worker
     if (!is_answer(source)) continue;
     const fs::path& object = built.objects.at(source);
     const bool kernels = source.extension() == ".cu";
-    std::vector<Refusal> refused = more_than(refused_names(preprocessed(object)), books_names(source));
-    const std::vector<Refusal> more =
-        refused_in_object(object, {kernels, kernels && job.backend == Backend::cuda, taken});
-    refused.insert(refused.end(), more.begin(), more.end());
+    const Inspected own = inspected(object, {.kernels = kernels, .cuda = kernels && job.backend == Backend::cuda});
+    std::vector<Refusal> refused = more_than(own.names, books_names(source));
+    refused.insert(refused.end(), own.refused.begin(), own.refused.end());
     const auto location = [&](const Refusal& one) { return location_of(toolchain, object, one); };
     for (const Refusal& line : explain(std::move(refused), location))
       sources_of[{line.what, line.location}].push_back(source.filename().string());
@@ -190,10 +208,14 @@ std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& pl
     if (found == built.end() || !found->second.ok || !job.flags.empty()) continue;
     worker::WorkerBuilt own = found->second;
     std::map<fs::path, NameCounts> books;
+    const std::set<std::string> taken = names_taken(workspace.toolchain.backends.at(job.backend).objects);
     const auto refused = [&] {
-      return not_allowed(workspace.toolchain, job, own,
-                         names_taken(workspace.toolchain.backends.at(job.backend).objects),
-                         [&](const fs::path& source) -> const NameCounts& { return books[source]; });
+      return not_allowed(
+          workspace.toolchain, job, own,
+          [&](const fs::path& object, const ObjectRules& rules) {
+            return inspect(object, {rules.kernels, rules.cuda, taken});
+          },
+          [&](const fs::path& source) -> const NameCounts& { return books[source]; });
     };
     if (std::ranges::any_of(job.sources, [&](const fs::path& s) { return is_answer(s) && is_suspicious(s, job); }) ||
         !refused().empty()) {

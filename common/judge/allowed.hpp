@@ -4,11 +4,10 @@
 
 #include <filesystem>
 #include <functional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "common/judge/names.hpp"
+#include "common/judge/object.hpp"
 #include "common/judge/plan.hpp"
 
 namespace workbook::judge {
@@ -23,13 +22,27 @@ bool is_answer(const std::filesystem::path& source);
 /// The preprocessed text of a source, stored beside its object file (-save-temps=obj). Empty if there is none.
 std::string preprocessed(const std::filesystem::path& object);
 
+/// What an object file, and the preprocessed text beside it, contain.
+struct Inspected {
+  NameCounts names;
+  std::vector<Refusal> refused;  ///< refused_in_object
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Inspected, names, refused)
+Inspected inspect(const std::filesystem::path& object, const ObjectRules& rules);
+/// The same by the program workbook_inspect, whose time and memory are limited, since a student made the object.
+/// `command`: the program, with what isolates it. `taken`: the files with which the answer is linked. A refusal if the
+/// program fails.
+Inspected inspect(const std::vector<std::string>& command, const std::filesystem::path& object,
+                  const ObjectRules& rules, const std::vector<std::string>& taken);
+
 /// The violations in the compiled answers of a job, one line each: "chapters/NN_name/x.cpp:31: your compiled code calls
-/// fopen, which …". The line number is omitted where the compiler does not record it. `taken`: names_taken of the files
-/// with which the answers are linked. `books_names`: the names in the book's preprocessed version of a source.
-/// `toolchain`: it has built the answers with kNamesLines. Empty: no violation.
-std::string not_allowed(const worker::Toolchain& toolchain, const worker::WorkerJob& job,
-                        const worker::WorkerBuilt& built, const std::set<std::string>& taken,
-                        const std::function<const NameCounts&(const std::filesystem::path&)>& books_names);
+/// fopen, which …". The line number is omitted where the compiler does not record it. `inspected`: what the object of a
+/// source contains. `books_names`: the names in the book's preprocessed version of a source. `toolchain`: it has built
+/// the answers with kNamesLines. Empty: no violation.
+std::string not_allowed(
+    const worker::Toolchain& toolchain, const worker::WorkerJob& job, const worker::WorkerBuilt& built,
+    const std::function<Inspected(const std::filesystem::path& object, const ObjectRules&)>& inspected,
+    const std::function<const NameCounts&(const std::filesystem::path&)>& books_names);
 
 /// What grading would not accept in the answers that this plan has built, one line each. The reader's source and the
 /// book's are preprocessed only where the text contains a name that is not allowed.

@@ -51,7 +51,11 @@ constexpr std::array kRules{Rule{"asm", false, kAssembly},
                             Rule{"__builtin_frame_address", false, kAround},
                             Rule{"syscall", false, kAround},
                             Rule{"_Z", true, kAround},
+                            Rule{"_sub_I_", true, kAround},  // the compiler's functions that run before main
+                            Rule{"_GLOBAL_", true, kAround},
                             Rule{"__libc_", true, kAround}};
+
+constexpr std::size_t kShown = 60;  ///< bytes of a name
 
 bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' ||
@@ -109,7 +113,7 @@ NameCounts refused_names(std::string_view preprocessed) {
     if (i >= preprocessed.size() || !is_word(preprocessed[i])) continue;
     std::size_t end = i;
     while (end < preprocessed.size() && is_word(preprocessed[end])) ++end;
-    const std::string_view name = preprocessed.substr(i, end - i);
+    const std::string_view name = preprocessed.substr(i, std::min(kShown, end - i));
     i = end;
     auto found = known.find(name);
     if (found == known.end()) found = known.emplace(name, !why_refused(name).empty()).first;
@@ -123,8 +127,7 @@ std::vector<Refusal> more_than(const NameCounts& own, const NameCounts& book) {
   for (const auto& [name, mine] : own) {
     const auto found = book.find(name);
     const NameCount books = found == book.end() ? NameCount{} : found->second;
-    const std::string shown =
-        name.starts_with("#include ") ? "includes " + name.substr(9, 60) : "uses " + name.substr(0, 60);
+    const std::string shown = name.starts_with("#include ") ? "includes " + name.substr(9, kShown) : "uses " + name;
     if (mine.count > books.count)
       more.push_back({fmt::format("{} ({})", shown, why_refused(name)), books.location.empty() ? mine.location : ""});
   }

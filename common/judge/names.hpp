@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,13 +19,17 @@ struct Refusal {
   std::uint64_t offset = 0;  ///< in that section
 };
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Refusal, what, location, section, offset)
+
 /// The number of occurrences of a refused name in a preprocessed source, and the location of the first one in a
 /// chapter's file.
 struct NameCount {
   int count = 0;
   std::string location;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NameCount, count, location)
 using NameCounts = std::map<std::string, NameCount, std::less<>>;
+/// By the first 60 bytes of each name.
 NameCounts refused_names(std::string_view preprocessed);
 
 /// Why a name is refused in an answer; empty if it is allowed.

@@ -23,7 +23,7 @@ struct ObjectRules {
 /// the program defines one too, the program's definition is used.
 std::set<std::string> names_taken(const std::vector<std::string>& files);
 
-/// The violations in an object file, each once: "calls send", "defines main", "has code that runs before main".
+/// The first violations in an object file, each once: "calls send", "defines main", "has code that runs before main".
 /// Definitions are allowed in a chapter's namespace (chNN). So are those that several objects may share (templates,
 /// inline functions) of the standard library, of the book's types and, in kernels, of the kernel headers, unless their
 /// names are taken. Calls are allowed to the language's runtime, to its library except for threads, files and

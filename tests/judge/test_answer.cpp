@@ -92,6 +92,10 @@ std::string refused(const std::string& source, std::vector<std::string> more = {
   return whats(refused_in_object(folder / "answer.o", {}));
 }
 
+Inspected in_this_process(const fs::path& object, const ObjectRules& rules) {
+  return inspect(object, rules);
+}
+
 }  // namespace
 
 TEST_CASE("a region that leaves its function does not compile, however it is written") {
@@ -207,6 +211,7 @@ TEST_CASE("names that are not allowed in an answer are found after preprocessing
       {"void f(char* a, char* b) { __builtin_memcpy(a, b, 4); }", "does not record"},
       {"void f() { __builtin_ia32_loadlps({}, nullptr); }", "does not record"},
       {"unsigned long f(char* a) { return __builtin_object_size(a, 0); }", "a construct outside standard C++"},
+      {"extern \"C\" __attribute__((constructor)) void _sub_I_mine() {}", "uses _sub_I_mine"},
       {"int section = 1, alias = section, constructor = alias;", ""},
       {"// asm, __tsan_read4 and no_sanitize in a comment\n#if 0\nasm\n#endif\n#define asm_of_mine 1\n", ""},
       {"#pragma GCC optimize(\"O2\")\n#pragma omp simd\n#define TEXT(x) #x\nconst char* s = TEXT(a + b);", ""},
@@ -261,6 +266,28 @@ TEST_CASE("an answer that calls another answer is found, by whatever way it call
             .empty());
 }
 
+TEST_CASE("exercises that run in no operation together are known") {
+  skip_if_sanitized();
+  CallGraph calls;
+  std::map<std::string, book::MarkedFile> files;
+  for (const std::string file : {"solutions/02_online_softmax/online_softmax.cpp",
+                                 "tests/02_online_softmax/operations.cpp", "solutions/02_online_softmax/stage.cpp"}) {
+    std::vector<std::string> flags = call_graph_flags();
+    flags.emplace_back("-c");
+    const std::string text = book::read_file(the_book().root / file), name = fs::path(file).filename();
+    files[name] = book::parse_reader(name, text);
+    calls.add(compiled(fmt::format("#line 1 \"{}\"\n{}", name, text), flags, "answer.o"));
+  }
+  using Ids = std::set<std::string>;
+  const std::map<std::string, Ids> apart{{"2.1", {"2.2", "2.3"}}, {"2.2", {"2.1", "2.3"}}, {"2.3", {"2.1", "2.2"}}};
+  CHECK(not_needed(calls, files, {"2.1", "2.2", "2.3"}) == apart);
+  // An operation that calls two of them.
+  calls.add(
+      "edge: { sourcename: \"both\" targetname: \"_ZN4ch025mergeERNS_12PartialStateERKS0_\" }\n"
+      "edge: { sourcename: \"both\" targetname: \"_ZN4ch0214online_softmaxESt4spanIKfLm18446744073709551615EEl\" }\n");
+  CHECK(not_needed(calls, files, {"2.1", "2.2", "2.3"}).at("2.1") == Ids{"2.3"});
+}
+
 TEST_CASE("a compiled answer may have names of its own, and call the language's library and the book's types") {
   skip_if_sanitized();
   for (const test::Style& style : test::honest_styles()) {
@@ -302,6 +329,7 @@ const Refused kRefused[] = {
     {"#include <cstdlib>\nnamespace ch02 { int f() { return std::system(\"id\"); } }\n", "calls system",
      "files and processes are not"},
     {"namespace ch02 { float kept[32 * 1024]; }\n", "reserves 131072 bytes", "store the data in local variables"},
+    {"double kept[32 * 1024] __attribute__((common));\n", "reserves 262144 bytes"},
     {"namespace ch02 { thread_local float kept[32 * 1024]; float* f() { return kept; } }\n", "reserves 131072 bytes"},
     {"#include <cfenv>\nnamespace ch02 { int f() { return std::fesetround(FE_UPWARD); } }\n", "calls fesetround"},
     {"void* operator new(unsigned long) { return nullptr; }\n", "defines operator new"},
@@ -364,7 +392,7 @@ TEST_CASE("a compiled answer that replaces, calls or starts something else is re
   built.objects[answer] = object;
   const NameCounts none;
   const std::string said = not_allowed(
-      {}, job, built, {}, [&](const fs::path&) -> auto& { return none; });
+      {}, job, built, in_this_process, [&](const fs::path&) -> auto& { return none; });
   INFO(said);
   REQUIRE(said.starts_with("answer.cpp: your compiled code "));
   CHECK(said.find(row.instead) != std::string::npos);
@@ -409,7 +437,7 @@ TEST_CASE("what is refused is named by its line, where the compiler says which i
   toolchain.root = fs::current_path();  // where the compiler worked
   const NameCounts none;
   CHECK_THAT(not_allowed(
-                 toolchain, job, built, {}, [&](const fs::path&) -> auto& { return none; }),
+                 toolchain, job, built, in_this_process, [&](const fs::path&) -> auto& { return none; }),
              Catch::Matchers::ContainsSubstring(said));
 }
 
@@ -422,6 +450,28 @@ TEST_CASE("an object file that is none, or damaged, is refused") {
                             std::string(60, '\x7f'));
   CHECK(!refused_in_object(folder / "none.o", {}).empty());
   CHECK(!refused_in_object(folder / "cut.o", {}).empty());
+}
+
+TEST_CASE("what a student compiled is read by a program that it may bring down") {
+  skip_if_sanitized();
+  const std::vector<std::string> program{WORKBOOK_BINARY "/bin/workbook_inspect"};
+  const book::TemporaryFolder folder;
+  const std::string object = (folder / "answer.o").string();
+  const auto inspected = [&](const std::string& source) {
+    REQUIRE(compile(folder, source, {"-save-temps=obj", "-c", "-o", object}).exit_code == 0);
+    return inspect(program, object, {}, {});
+  };
+  const Inspected refused =
+      inspected("extern \"C\" int recv(int);\nnamespace ch02 {\nint f() { asm(\"\"); return recv(1); }\n}\n");
+  CHECK(whats(refused.refused) == "calls recv\n");
+  CHECK(refused.names.at("asm").count == 1);
+  CHECK(inspected("namespace ch02 {\nint f() { return 1; }\n}\n").refused.empty());
+  fs::remove(folder / "answer.ii");
+  fs::create_directory(folder / "answer.ii");  // as a file that memory cannot hold, it ends the program
+  CHECK(whats(inspect(program, object, {}, {}).refused) == "takes too much memory or time to check\n");
+  fs::remove(folder / "answer.ii");
+  book::write_file(object, "no object file");
+  CHECK(whats(inspect(program, object, {}, {}).refused).find("cannot be read") != std::string::npos);
 }
 
 TEST_CASE("what the program around an answer defines is taken, an inline function of kernels' headers is not") {
@@ -441,6 +491,20 @@ TEST_CASE("what the program around an answer defines is taken, an inline functio
       {toolchain.backends.at(Backend::cpu).compile.at(0), "-c", (folder / "answer.cpp").string(), "-o", object});
   REQUIRE(compiled.exit_code == 0);
   CHECK(whats(refused_in_object(object, rules)) == "defines simt::in_kernel()\n");
+}
+
+TEST_CASE("code of kernels may call no C function that moves data unseen") {
+  skip_if_sanitized();
+  const book::TemporaryFolder folder;
+  const fs::path object = folder / "answer.o";
+  REQUIRE(
+      compile(folder,
+              "#include <cstdlib>\n#include <cstring>\nnamespace ch02 {\nvoid f(char* a, const char* b, unsigned long "
+              "n) {\n  std::memcpy(a, b, n);\n  mempcpy(a, b, n);\n  std::strncpy(a, b, n);\n}\n}\n",
+              {"-c", "-o", object.string()})
+          .exit_code == 0);
+  CHECK(refused_in_object(object, {}).empty());
+  CHECK(whats(refused_in_object(object, {.kernels = true})) == "calls mempcpy\ncalls strncpy\n");
 }
 
 TEST_CASE("the book's own answers have nothing that an answer may not have") {
