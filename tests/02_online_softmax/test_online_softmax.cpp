@@ -361,7 +361,7 @@ TEST_CASE("extra memory does not grow with N", "[whole]") {
   allow_memory((32 * 32 + 32 * (d + 8)) * 4,
                {"extra-memory", "your code allocates a workspace with Nk columns; it must have Bc", ""});
   for (const auto& [Nq, Nk] : {std::pair(std::int64_t(4), N), std::pair(N, std::int64_t(4))}) {
-    const Problem problem = make_input("normal", {{1, 1, 1, Nq, Nk, d}, false, 0, 14});
-    expect_written(attention(problem, {{"Br", 32}, {"Bc", 32}}).O.values[0], "O");
+    // Code that stores what it cannot compute in this memory is wrong here, though it is right for small N.
+    expect_tiled(make_input("normal", {{1, 1, 1, Nq, Nk, d}, false, 0, 14}), "normal", 32, 32);
   }
 }
