@@ -53,11 +53,12 @@ TEST_CASE("the plain kernel reads K and V once per 64 queries, with two barriers
   const worker::Reply reply = expect_plain(input("normal", shape, 64)).reply;
   for (const char* tensor : {"K", "V"}) {
     expect_count(reply, fmt::format("{}.load_bytes", tensor), 2. * double(shape.Nk * shape.d) * 2,
-                 fmt::format("two blocks read {} once each", tensor), "what is in shared memory need not be read again",
-                 "traffic");
+                 fmt::format("two blocks read {} once each", tensor),
+                 "your code must read each K/V tile once per block; all threads read it from shared memory", "traffic");
   }
-  expect_count(reply, "block_barriers", 2. * 3 * 2, "two blocks with three tiles of keys, two barriers each",
-               "one barrier completes the tiles, and one keeps the next ones from overwriting them", "barriers");
+  expect_count(reply, "block_barriers", 2. * 3 * 2, "two blocks · three K/V tiles · two barriers",
+               "one barrier must follow the loads, and one must separate the last read from the next loads",
+               "barriers");
 }
 
 TEST_CASE("the plain kernel agrees with the tensor-core kernel", "[whole]") {

@@ -53,7 +53,7 @@ void expect_rows_without_scores(const std::string& cause, const std::string& dia
     }
     const float lse = after.lse(0, 0, i, 0);
     expect(!none || lse == -std::numeric_limits<float>::infinity(),
-           fmt::format("the LSE of row {} is {}; all scores of that row are -inf, and so is its LSE", i, lse),
+           fmt::format("the LSE of row {} is {}, expected -inf: all scores of that row are -inf", i, lse),
            std::isnan(lse) ? cause : "", std::isnan(lse) ? diagnosis : "unknown");
   }
 }
@@ -68,10 +68,12 @@ void expect_no_conflicts(const std::string& way, std::int64_t d, const std::stri
   };
   const double more = growth_of(conflicts, "normal", d, tiles),
                allowed = way == "store" ? double(tiles.Br * 64) / 32 : 0;
-  expect(more <= allowed,
-         fmt::format("with d={} another 64 keys cost {} wavefronts more than shared memory needs for its {}s{}", d,
-                     more, way, allowed > 0 ? fmt::format("; those of S may take {}", allowed) : ""),
-         cause, "bank-conflicts");
+  expect(
+      more <= allowed,
+      fmt::format(
+          "with d={} another 64 keys cost {} wavefronts of shared memory's {}s beyond those without bank conflicts{}",
+          d, more, way, allowed > 0 ? fmt::format("; the stores of S may cost {}", allowed) : ""),
+      cause, "bank-conflicts");
 }
 
 }  // namespace
@@ -134,9 +136,10 @@ TEST_CASE("a scale of any sign", "[3.8]") {
 }
 
 TEST_CASE("a lane reads scores as float4", "[3.8]") {
-  expect_no_conflicts("load", 64,
-                      "the scores are read one at a time: lanes with different rows then access the same banks, which "
-                      "the padding prevents only for 16-byte accesses; read four with float4_at()");
+  expect_no_conflicts(
+      "load", 64,
+      "your code reads the scores one at a time, so lanes with different rows access the same banks; it "
+      "must read four at a time with float4_at()");
 }
 
 // ---- 3.9 exponentiate ----
@@ -160,7 +163,7 @@ TEST_CASE("large logits stay finite", "[3.9]") {
 
 TEST_CASE("a row whose scores are all -inf gets a P of 0", "[3.9]") {
   expect_rows_without_scores(
-      "m is -inf in that row, and -inf - (-inf) is NaN: P and the factor are to be computed with a finite m",
+      "your code computes -inf - (-inf), which is NaN, in that row; it must subtract 0 if the new m is -inf",
       "masked-row-nan");
 }
 
@@ -169,9 +172,10 @@ TEST_CASE("probabilities keep their precision", "[3.9]") {
 }
 
 TEST_CASE("a lane stores P in 16-byte vectors", "[3.9]") {
-  expect_no_conflicts("store", 64,
-                      "P is stored one element at a time: lanes with different rows then access the same banks, which "
-                      "the padding prevents only for 16-byte accesses; store eight with store_rounded()");
+  expect_no_conflicts(
+      "store", 64,
+      "your code stores P one element at a time, so lanes with different rows access the same banks; it "
+      "must store eight at a time with store_rounded()");
 }
 
 // ---- 3.10 accumulate_PV ----
@@ -220,8 +224,9 @@ const Claims of_3_11 = {
     {"[3.11]", "O is written 16 bytes per thread", [] { expect_wide_O(); }},
     {"[3.11]", "a row whose scores are all -inf gets O = 0",
      [] {
-       expect_rows_without_scores("l is 0 in that row, and O is divided by it: 0 · (1 / 0) is NaN",
-                                  "masked-row-divided");
+       expect_rows_without_scores(
+           "your code divides by an l of 0 in that row, which gives NaN; it must write zeros there",
+           "masked-row-divided");
      }},
 };
 
@@ -244,7 +249,9 @@ TEST_CASE("O is divided by l in fp32", "[3.11]") {
              fmt::format("with Q = 0, Nk={} and whole numbers in V, O of row 0, column {} is {}; the fp16 nearest to "
                          "{} / {} is {}",
                          Nk, c, is, sum, Nk, wanted),
-             inverse_rounded ? "1 / l is rounded to fp16 before O is multiplied by it" : "",
+             inverse_rounded
+                 ? "your code rounds 1 / l to fp16; it must compute O / l in float and round only the result"
+                 : "",
              inverse_rounded ? "inverse-rounded" : "unknown");
     }
   }
@@ -269,7 +276,7 @@ TEST_CASE("each K/V tile is read once per Q tile", "[3.12]") {
     expect_wide(result.reply, "Q", "load", double(Nq * d * 2), fmt::format("Q is read once, Br={}", tiles.Br));
     for (const char* tensor : {"K", "V"}) {
       expect_wide(result.reply, tensor, "load", double(q_tiles * Nk * d * 2),
-                  fmt::format("{} is read for each of {} query tiles", tensor, q_tiles));
+                  fmt::format("{} is read once for each of {} Q tiles", tensor, q_tiles));
     }
   }
 }
@@ -282,8 +289,8 @@ TEST_CASE("three barriers per K/V tile, one more per Q tile", "[3.12]") {
         attention(input("normal", {1, heads, heads, Nq, Nk, 64}, 94).problem, tiles.numbers());
     const std::int64_t q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
     expect_count(result.reply, "block_barriers", double(heads * q_tiles * (3 * kv_tiles + 1)),
-                 fmt::format("{} heads · {} query tiles · (3 · {} K/V tiles + 1)", heads, q_tiles, kv_tiles),
-                 "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+                 fmt::format("{} heads · {} Q tiles · (3 · {} K/V tiles + 1)", heads, q_tiles, kv_tiles),
+                 "your code has a __syncthreads() that protects nothing, or lacks one", "barriers");
   }
 }
 

@@ -35,7 +35,7 @@ void expect_copy(std::size_t n) {
          i == n ? ""
                 : fmt::format("of {} elements, element {} became {}, not {}", n, i, half_to_float(to[i]),
                               half_to_float(from[i])),
-         "an element is taken from, or put to, another place", "copied-wrongly");
+         "your code reads or writes an element at a wrong index", "copied-wrongly");
 }
 
 Tensor<float> numbered_matrix(std::int64_t rows, std::int64_t columns) {
@@ -123,15 +123,16 @@ TEST_CASE("the transpose has no bank conflicts", "[3.2]") {
   for (const char* way : {"store", "load"}) {
     const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
                  ideal = counter(reply, fmt::format("shared.{}_ideal", way));
-    expect(ideal > 0, "no tile goes through shared memory", "`to` is written from `from` directly", "no-shared-memory");
+    expect(ideal > 0, "shared memory is not used",
+           "your code writes `to` directly from `from`; it must use a tile in shared memory", "no-shared-memory");
     const bool one_bank = wavefronts == 32 * ideal;
     expect(
         wavefronts == ideal,
-        fmt::format("the {}s of shared memory take {} wavefronts, {} without bank conflicts", way, wavefronts, ideal),
+        fmt::format("the {}s of shared memory take {} wavefronts, expected {}, without bank conflicts", way, wavefronts,
+                    ideal),
         one_bank
-            ? "the elements of a column lie in the same bank: the tile's rows have 32 floats, or another multiple of it"
-            : "elements of a column share banks: from one row of the tile to the next it must be an odd number of "
-              "floats",
+            ? "in your code the elements of a column are in one bank; the row length must be no multiple of 32 floats"
+            : "in your code elements of a column share banks; the row length must be an odd number of floats",
         one_bank ? "bank-conflicts" : "even-rows");
   }
 }
@@ -141,10 +142,10 @@ TEST_CASE("the transpose reads and writes along rows", "[3.2]") {
   const std::int64_t rows = 64, columns = 96;
   const worker::Reply reply = transpose(numbered_matrix(rows, columns));
   for (const char* side : {"from.load", "to.store"}) {
-    expect_count(reply, fmt::format("{}_sectors", side), double(rows * columns * 4) / 32,
-                 "every sector of 32 bytes once",
-                 "the lanes of a warp go down a column of device memory: x must run along its rows on both sides",
-                 "uncoalesced");
+    expect_count(
+        reply, fmt::format("{}_sectors", side), double(rows * columns * 4) / 32, "every sector of 32 bytes once",
+        "in your code the lanes of a warp access a column of device memory; x must be the column in `from` and in `to`",
+        "uncoalesced");
   }
 }
 
@@ -187,8 +188,8 @@ TEST_CASE("the tiled matmul has two barriers per step and no bank conflicts", "[
   const worker::Reply two = tiled_product(128, 22).reply(), three = tiled_product(192, 22).reply();
   const double barriers = counter(three, "block_barriers") - counter(two, "block_barriers");
   expect(barriers == 2, fmt::format("another 64 columns of A and B cost {} barriers, expected 2", barriers),
-         "one barrier completes the tiles, and one keeps the next tiles from overwriting them; there is one that "
-         "protects nothing, or one too few",
+         "one barrier must follow the loads, and one must precede the next loads; your code has one that protects "
+         "nothing, or lacks one",
          "barriers");
   expect_no_bank_conflicts(three);
 }
