@@ -104,9 +104,10 @@ TEST_CASE("S is stored and read without bank conflicts", "[4.2]") {
       const double more = growth_of(conflicts, "falling maximum", d, usual_tiles(d));
       expect(
           more == 0,
-          fmt::format("with d={} another 64 keys cost {} wavefronts more than shared memory needs for its {}s", d, more,
-                      way),
-          "what is accessed together lies in the same banks: S is stored transposed, with 32 + pad_accumulator columns",
+          fmt::format(
+              "with d={} another 64 keys cost {} wavefronts of shared memory's {}s beyond those without bank conflicts",
+              d, more, way),
+          "your code has bank conflicts; S must be stored transposed, in rows of 32 + pad_accumulator floats",
           "bank-conflicts");
     }
   }
@@ -124,11 +125,12 @@ TEST_CASE("Q is not reloaded when registers hold it", "[4.2]") {
     const double got = growth("shared.load_wavefronts", d, tiles, "falling maximum");
     expect(
         got == expected,
-        fmt::format("with d={} another 64 keys cost {} warps {} wavefronts of shared memory's loads; {} are expected: "
-                    "K {}, V {}, S {}, P {} and Q {} for each",
-                    d, tiles.warps, got, expected, K, K, S, P, Q),
-        d <= 64 ? "Q is loaded in every step, though fragments.Q holds it"
-                : "Q is loaded more or less than once a step",
+        fmt::format(
+            "with d={} another 64 keys cost {} warps {} wavefronts of shared memory's loads, expected {}: K {}, V {}, "
+            "S {}, P {} and Q {} per warp",
+            d, tiles.warps, got, expected, K, K, S, P, Q),
+        d <= 64 ? "your code loads Q in every step; it must use fragments.Q, which holds it"
+                : "your code must load each fragment of Q exactly once per step",
         "Q-loaded-again");
   }
 }
@@ -170,15 +172,14 @@ TEST_CASE("scores near the largest float", "[4.3]") {
           // In units of log2 the LSE of scores without their scale is score / scale.
           const bool unscaled = std::abs(lse * std::abs(scale) / score - std::numbers::ln2) < 1e-3;
           const bool another_score = lse > score && lse < -1e6 && !unscaled;
-          expect(
-              std::abs(lse / score - 1) < 1e-5,
-              fmt::format("with Q of 32768, K of -32768, d={}, Nk={} and a scale of {} every score is {:.4g}, and so "
-                          "is the LSE; it came back as {:.4g}",
-                          d, Nk, scale, score, lse),
-              another_score ? "a key that does not exist has a finite score, or m starts from a finite number: both "
-                              "are −∞"
-                            : "",
-              another_score ? "finite-mask" : "");
+          expect(std::abs(lse / score - 1) < 1e-5,
+                 fmt::format("with Q of 32768, K of -32768, d={}, Nk={} and a scale of {} every score and the LSE must "
+                             "be {:.4g}; the LSE is {:.4g}",
+                             d, Nk, scale, score, lse),
+                 another_score ? "your code gives a missing key a finite score, or starts m at a finite number; both "
+                                 "must be −∞"
+                               : "",
+                 another_score ? "finite-mask" : "");
         }
         expect(std::ranges::all_of(result.O.values, [](float x) { return std::isfinite(x); }),
                fmt::format("with scores of {:.4g} O is not finite, though the LSE is right", score));
@@ -226,8 +227,8 @@ TEST_CASE("O is not rescaled when no maximum moves", "[4.4]") {
   for (const std::int64_t d : head_dims()) {
     const double shuffles = growth("shuffles", d, usual_tiles(d), "falling maximum");
     expect(shuffles == 0,
-           fmt::format("with d={} another 64 keys cost {} shuffles, though no maximum moves", d, shuffles),
-           "O is rescaled without asking first whether a factor differs from 1", "no-vote");
+           fmt::format("with d={} another 64 keys cost {} shuffles, expected 0: no maximum rises", d, shuffles),
+           "your code rescales O without a vote; it must return if the factors of all lanes are 1", "no-vote");
   }
 }
 
@@ -270,12 +271,12 @@ TEST_CASE("each lane reads eight adjacent elements of O", "[4.6]") {
     };
     const double once = 2 * loads(32) - loads(64);
     const double O = 2 * double(d), Q = d <= 64 ? double(d) / 16 * 2 * 4 : 0, row_index = 16;
-    expect(
-        once <= O + Q + row_index,
-        fmt::format("with d={} a warp needs {} wavefronts of shared memory's loads beside those of its tiles; {} are "
-                    "enough: Q {}, row_index {}, and O, 32 rows of {} floats, {}",
-                    d, once, O + Q + row_index, Q, row_index, d, O),
-        "O is read from workspace.O in pieces of fewer than 16 bytes a lane", "narrow-shared-reads");
+    expect(once <= O + Q + row_index,
+           fmt::format("with d={} a warp needs {} wavefronts of shared memory's loads beside those of its K/V tiles, "
+                       "expected at most {}: Q {}, row_index {}, and O, 32 rows of {} floats, {}",
+                       d, once, O + Q + row_index, Q, row_index, d, O),
+           "your code reads fewer than 16 bytes of workspace.O per access; each lane must read two float4",
+           "narrow-shared-reads");
   }
 }
 
@@ -292,12 +293,11 @@ TEST_CASE("1 / l keeps the precision of fp32", "[4.6]") {
         double sum = 0;
         for (std::int64_t j = 0; j < Nk; ++j) sum += problem.V(0, 0, j, c);
         const float got = result.O(0, 0, 0, c), wanted = rounded_to_half(float(sum / double(Nk)));
-        expect(
-            got == wanted,
-            fmt::format("with Q = 0 and a V of whole numbers, O is their mean: column {} of {} keys (d={}) is {}, the "
-                        "nearest fp16 is {}",
-                        c, Nk, d, got, wanted),
-            "1 / l is rounded to fp16 before O is multiplied by it, or O twice", "inverse-in-fp16");
+        expect(got == wanted,
+               fmt::format("with Q = 0 and a V of whole numbers, O is their mean: column {} of {} keys (d={}) is {}, "
+                           "expected {}, the nearest fp16",
+                           c, Nk, d, got, wanted),
+               "your code rounds 1 / l to fp16, or rounds O twice; it must round only the result", "inverse-in-fp16");
       }
     }
   }
@@ -329,8 +329,8 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[4.8]") {
     const Input given = input("normal", {1, 1, 1, tiles.Br, 64, d}, 7);
     const bool only_follows = shuffles == 0 || is_right(given.problem, attention(given, tiles));
     expect(shuffles == 0,
-           fmt::format("with d={} and normal scores another 64 keys cost {} shuffles: O was rescaled{}", d, shuffles,
-                       only_follows ? "" : ", and O or the LSE is wrong"),
+           fmt::format("with d={} and normal scores another 64 keys cost {} shuffles, expected 0: O was rescaled{}", d,
+                       shuffles, only_follows ? "" : ", and O or the LSE is wrong"),
            m_follows_too_early, only_follows ? "slack-ignored" : "");
   }
 }
@@ -348,10 +348,11 @@ TEST_CASE("O is rescaled when a score exceeds m by more than slack", "[4.8]") {
     };
     const double got = shuffles(192) - shuffles(128), expected = double(tiles.warps * 2 * 16);
     expect(got == expected,
-           fmt::format("with d={} and scores that rise by 9 in units of log2 every 32 keys, 64 keys cost {} shuffles; "
-                       "{} are expected, 16 for each rescaling of {} warps",
+           fmt::format("with d={} and scores that rise by 9 in units of log2 every 32 keys, 64 keys cost {} shuffles, "
+                       "expected {}: 16 for each rescaling of {} warps",
                        d, got, expected, tiles.warps),
-           "m stays behind by more than `slack`, which is in units of log2 as m is", "slack-too-large");
+           "your code lets a score exceed m by more than `slack`; `slack` is in units of log2, like m",
+           "slack-too-large");
   }
 }
 
@@ -387,10 +388,9 @@ TEST_CASE("d = 128 has two barriers per tile", "[4.9]") {
       const std::int64_t Nq = 200, q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
       const worker::Reply reply =
           attention(input("normal", {1, 1, 1, Nq, Nk, 128}, 122).problem, tiles.numbers()).reply;
-      expect_count(
-          reply, "block_barriers", double(q_tiles * 2 * kv_tiles),
-          fmt::format("{} query tiles · 2 a K/V tile · {} K/V tiles, d=128, {}", q_tiles, kv_tiles, tiles.text()),
-          "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+      expect_count(reply, "block_barriers", double(q_tiles * 2 * kv_tiles),
+                   fmt::format("{} Q tiles · 2 · {} K/V tiles, d=128, {}", q_tiles, kv_tiles, tiles.text()),
+                   "your code has a __syncthreads() that protects nothing, or lacks one", "barriers");
     }
   }
 }
@@ -403,8 +403,8 @@ TEST_CASE("d = 128 copies each tile once", "[4.9]") {
     for (const char* tensor : {"K", "V"}) {
       expect_count(
           reply, fmt::format("{}.async_bytes", tensor), double(tiles_of(Nq, tiles.Br) * Nk * d * 2),
-          fmt::format("{} is read once for each of {} query tiles, {}", tensor, tiles_of(Nq, tiles.Br), tiles.text()),
-          "a tile is copied more or less often than once", "traffic");
+          fmt::format("{} is read once for each of {} Q tiles, {}", tensor, tiles_of(Nq, tiles.Br), tiles.text()),
+          "your code must copy each K/V tile exactly once per Q tile", "traffic");
     }
   }
 }
@@ -442,17 +442,18 @@ TEST_CASE("one barrier per tile up to d = 64, two at d = 128", "[whole]") {
       const std::int64_t q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
       expect_count(attention(problem, tiles.numbers()).reply, "block_barriers",
                    double(heads * q_tiles * each * kv_tiles),
-                   fmt::format("{} heads · {} query tiles · {} a K/V tile · {} K/V tiles, d={}, {}", heads, q_tiles,
-                               each, kv_tiles, d, tiles.text()),
-                   "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+                   fmt::format("{} heads · {} Q tiles · {} · {} K/V tiles, d={}, {}", heads, q_tiles, each, kv_tiles, d,
+                               tiles.text()),
+                   "your code has a __syncthreads() that protects nothing, or lacks one", "barriers");
     }
     // Chapter 3 has three for each pair of tiles, and one more for a tile of queries.
     const Tiles tiles = nearest_tiles(d, {64, 64});
     const double now = counter(attention(problem, tiles.numbers()).reply, "block_barriers"),
                  before = counter(previous_attention(in_element(problem)).reply, "block_barriers");
-    expect(now < before * double(each) / 3,
-           fmt::format("with d={} and {} there are {} barriers, in chapter 3 {}", d, tiles.text(), now, before),
-           "warps wait for each other more often than K and V make them", "barriers");
+    expect(
+        now < before * double(each) / 3,
+        fmt::format("with d={} and {} there are {} barriers; in chapter 3 there are {}", d, tiles.text(), now, before),
+        "your code has a barrier that K and V do not need", "barriers");
   }
 }
 
@@ -468,9 +469,10 @@ TEST_CASE("warps share only K and V through shared memory", "[whole]") {
       const auto expect_most = [&](const std::string& way, double most, const std::string& why) {
         const double got = growth("shared." + way + "_wavefronts", d, tiles, "falling maximum");
         expect(got <= most,
-               fmt::format("with d={}, {} another 64 keys cost {} wavefronts of shared memory's {}s; {} are enough: {}",
-                           d, tiles.text(), got, way, most, why),
-               "warps put something into shared memory beside S and P of their own rows, or banks conflict",
+               fmt::format(
+                   "with d={}, {} another 64 keys cost {} wavefronts of shared memory's {}s, expected at most {}: {}",
+                   d, tiles.text(), got, way, most, why),
+               "your warps must store only S and P of their own rows in shared memory, without bank conflicts",
                "shared-traffic");
       };
       expect_most("load", warps * (2 * K + S + P + Q), "K, V, and each warp's own S and P");
@@ -483,11 +485,11 @@ TEST_CASE("warps share only K and V through shared memory", "[whole]") {
   };
   const Problem problem = in_element(input("normal", {1, 1, 1, 128, 512, 64}, 109).problem);
   const double now = wavefronts(attention(problem).reply), before = wavefronts(previous_attention(problem).reply);
-  expect(5 * now < 2 * before,
-         fmt::format("with Nq=128, Nk=512, d=64 there are {} wavefronts, in chapter 3 {}: less than two fifths of that "
-                     "are expected",
-                     now, before),
-         "warps put something into shared memory beside S and P of their own rows", "shared-traffic");
+  expect(
+      5 * now < 2 * before,
+      fmt::format("with Nq=128, Nk=512, d=64 there are {} wavefronts, expected less than two fifths of chapter 3's {}",
+                  now, before),
+      "your warps must store only S and P of their own rows in shared memory", "shared-traffic");
 }
 
 TEST_CASE("extra memory does not grow with N", "[whole]") {
@@ -515,15 +517,14 @@ TEST_CASE("kernel 1 has two barriers per tile and loads K and V, kernel 2 has on
       const worker::Reply reply = attention(input("normal", {1, heads, heads, Nq, Nk, d}, 112), tiles).reply;
       const std::int64_t q_tiles = tiles_of(Nq, tiles.Br), kv_tiles = tiles_of(Nk, tiles.Bc);
       expect_count(reply, "block_barriers", double(heads * q_tiles * (kernel == 1 ? 2 : 1) * kv_tiles),
-                   fmt::format("{} heads · {} query tiles · {} · {} K/V tiles, d={}, {}", heads, q_tiles,
+                   fmt::format("{} heads · {} Q tiles · {} · {} K/V tiles, d={}, {}", heads, q_tiles,
                                kernel == 1 ? 2 : 1, kv_tiles, d, tiles.text()),
-                   "the kernel is not as it was given", "barriers");
+                   "the given kernel was changed", "barriers");
       for (const char* tensor : {"K", "V"}) {
-        expect_count(
-            reply, fmt::format("{}.{}_bytes", tensor, kernel == 1 ? "load" : "async"),
-            double(heads * q_tiles * Nk * d * 2),
-            fmt::format("{} is read once for each of {} query tiles, d={}, {}", tensor, q_tiles, d, tiles.text()),
-            "a tensor is moved more or less often than it must be", "traffic");
+        expect_count(reply, fmt::format("{}.{}_bytes", tensor, kernel == 1 ? "load" : "async"),
+                     double(heads * q_tiles * Nk * d * 2),
+                     fmt::format("{} is read once for each of {} Q tiles, d={}, {}", tensor, q_tiles, d, tiles.text()),
+                     "your code must move each tensor as often as the count says", "traffic");
       }
     }
   }
@@ -540,11 +541,11 @@ TEST_CASE("m follows the maximum in kernels 1 and 2", "[whole]") {
       return counter(attention(rising, small_tiles(64, {{"kernel", double(kernel)}})).reply, "shuffles");
     };
     const double expected = kernel == 0 ? 0 : 2 * 16, got = shuffles(128) - shuffles(64);
-    expect(
-        got == expected,
-        fmt::format("with scores that rise by 1 every 32 keys, 64 keys cost {} shuffles in kernel {}; {} are expected",
-                    got, kernel == 0 ? 3 : kernel, expected),
-        "m moves at other times than it should", "slack-ignored");
+    expect(got == expected,
+           fmt::format("with scores that rise by 1 every 32 keys, 64 keys cost {} shuffles in kernel {}, expected {}",
+                       got, kernel == 0 ? 3 : kernel, expected),
+           "m must follow every new maximum in kernels 1 and 2, but in kernel 3 only a score above m + slack",
+           "slack-ignored");
   }
 }
 

@@ -67,9 +67,9 @@ std::vector<Block> blocks_of(const Problem& problem, const Tiles& tiles) {
   return blocks;
 }
 
-/// "query tile 2 (queries 128 to 191)", for messages.
+/// "Q tile 2 (queries 128 to 191)", for messages.
 std::string q_tile_text(const Shape& s, const Tiles& tiles, std::int64_t t) {
-  return fmt::format("query tile {} (queries {} to {}; Nq={}, Nk={}, Br={}, Bc={})", t, t * tiles.Br,
+  return fmt::format("Q tile {} (queries {} to {}; Nq={}, Nk={}, Br={}, Bc={})", t, t * tiles.Br,
                      std::min((t + 1) * tiles.Br, s.Nq) - 1, s.Nq, s.Nk, tiles.Br, tiles.Bc);
 }
 
@@ -89,12 +89,13 @@ TEST_CASE("causal reads only tiles on or below the diagonal", "[5.1]") {
         if (block.q_tile < 0) continue;
         const std::int64_t seen = tiles_seen(given.problem, tiles, block.q_tile), all = first_tiles(seen);
         for (const auto& [name, read] : {std::pair{"K", block.K_tiles}, {"V", block.V_tiles}}) {
-          expect((read & ~all) == 0,
-                 fmt::format("{} sees the first {} tiles of keys, and read also {} of {}",
-                             q_tile_text(s, tiles, block.q_tile), seen, tiles_text(read & ~all), name),
-                 "tiles above the diagonal are read and masked, in place of being left out: the range ends at the last "
-                 "key of the tile's last query",
-                 "tiles-above-diagonal");
+          expect(
+              (read & ~all) == 0,
+              fmt::format("{} needs the first {} K/V tiles, and your code also reads {} of {}",
+                          q_tile_text(s, tiles, block.q_tile), seen, tiles_text(read & ~all), name),
+              "your code reads and masks tiles above the diagonal; it must skip them: the range must end at the last "
+              "visible key of the Q tile's last query",
+              "tiles-above-diagonal");
         }
       }
     }
@@ -168,11 +169,13 @@ TEST_CASE("only boundary tiles are masked", "[5.2]") {
       for (const Block& block : blocks_of(given.problem, tiles)) {
         const std::int64_t below = tiles_below(s, tiles, block.q_tile);
         const std::int64_t wrongly = block.masked_tiles & first_tiles(below);
-        expect(wrongly == 0,
-               fmt::format("in {} every query sees all keys of the first {} tiles, but a mask is applied in {}",
-                           q_tile_text(s, tiles, block.q_tile), below, tiles_text(wrongly)),
-               "tiles below the diagonal need no mask: ask whether any lane of the warp sees fewer keys than there are",
-               "mask-below-diagonal");
+        expect(
+            wrongly == 0,
+            fmt::format(
+                "in {} every query attends to all keys of the first {} K/V tiles, but your code applies a mask in {}",
+                q_tile_text(s, tiles, block.q_tile), below, tiles_text(wrongly)),
+            "your code masks tiles below the diagonal; it must vote whether a row has fewer than `step` visible keys",
+            "mask-below-diagonal");
       }
     }
   }
@@ -189,13 +192,14 @@ TEST_CASE("all boundary tiles are masked, even if there are several", "[5.2]") {
       const auto masked = [&](std::int64_t t) {
         return tiles_seen(given.problem, tiles, t) - tiles_below(s, tiles, t);
       };
-      expect_count(result.reply, "note.masked tile", double(over_q_tiles(s, tiles, masked)),
-                   fmt::format("the tiles that the diagonal crosses, over all query tiles, with Nq={}, Nk={}, Br={}, "
-                               "Bc={}",
-                               s.Nq, s.Nk, tiles.Br, tiles.Bc),
-                   "if there are more, a step of which every row of the warp sees all keys is masked too; if there are "
-                   "fewer, a mask is applied and workbook::cuda::note(\"masked tile\", tile) does not say so",
-                   "masked-tiles");
+      expect_count(
+          result.reply, "note.masked tile", double(over_q_tiles(s, tiles, masked)),
+          fmt::format("the tiles that the diagonal crosses, over all Q tiles, with Nq={}, Nk={}, Br={}, "
+                      "Bc={}",
+                      s.Nq, s.Nk, tiles.Br, tiles.Bc),
+          "your code must mask exactly the steps in which a row of the warp has a masked key, and record each by "
+          "workbook::cuda::note(\"masked tile\", tile)",
+          "masked-tiles");
     }
   }
 }
@@ -235,16 +239,17 @@ TEST_CASE("scores of -inf give a P of 0", "[5.3]") {
     const float is = none.O.values[at], wanted = below.O.values[at];
     const bool known = lse_is_right && !std::isfinite(is) && std::isfinite(wanted);
     expect(is == wanted,
-           fmt::format("O of row {}, column {} is {} where the scores of the first 64 keys are -inf, and {} where they "
-                       "are about -60000: they count nothing in both{}",
-                       std::int64_t(at) / d, std::int64_t(at) % d, is, wanted,
-                       lse_is_right ? ", and the LSE is the same" : ""),
-           known ? "a row that has seen no key yet gives −∞ or NaN to O, as its P or its factor: P must be 0, the "
-                   "factor finite"
+           fmt::format(
+               "O of row {}, column {} is {} if the scores of the first 64 keys are -inf, and {} if they are about "
+               "-60000; their P is 0 in both cases, so O must be equal{}",
+               std::int64_t(at) / d, std::int64_t(at) % d, is, wanted, lse_is_right ? ", as the LSE is" : ""),
+           known ? "in a row without a visible key so far, your P or factor is ±∞ or NaN; P must be 0, and the factor "
+                   "finite"
                  : "",
            known ? "infinite-P" : "unknown");
   }
-  expect(lse_is_right, "the LSE is another where the scores of the first 64 keys are -inf, not about -60000");
+  expect(lse_is_right,
+         "the LSE changes if the scores of the first 64 keys are -inf instead of about -60000; it must not");
 }
 
 TEST_CASE("a maximum that rises in the last tile", "[5.3]") {
@@ -274,8 +279,9 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[5.3]") {
       const Input many = input("normal", {1, 1, 1, tiles.Br, 192, d}, 7);
       const bool only_follows = more == 0 || is_right(many.problem, attention(many, tiles));
       expect(more == 0,
-             fmt::format("with d={}, Br={} and normal scores another 64 keys cost {} shuffles: O was rescaled{}", d,
-                         tiles.Br, more, only_follows ? "" : ", and O or the LSE is wrong"),
+             fmt::format(
+                 "with d={}, Br={} and normal scores another 64 keys cost {} shuffles, expected 0: O was rescaled{}", d,
+                 tiles.Br, more, only_follows ? "" : ", and O or the LSE is wrong"),
              m_follows_too_early, only_follows ? "slack-ignored" : "");
     }
   }
@@ -301,12 +307,12 @@ TEST_CASE("the longest blocks start first", "[5.4]") {
       if (std::int64_t(i) % full_group == 0) continue;  // the next group of heads begins
       const std::int64_t before = std::popcount(std::uint64_t(blocks[i - 1].K_tiles)),
                          now = std::popcount(std::uint64_t(blocks[i].K_tiles));
-      expect(now <= before,
-             fmt::format("with {} heads block {} goes through {} tiles of keys and block {}, which starts before it, "
-                         "through {}",
-                         H, i, now, i - 1, before),
-             "within a group of heads the blocks with the last queries, which see most, have the lowest numbers",
-             "launch-order");
+      expect(
+          now <= before,
+          fmt::format("with {} heads block {} reads {} K/V tiles, but block {}, which starts before it, reads only {}",
+                      H, i, now, i - 1, before),
+          "your code must start the last Q tiles of a group of heads first, since they have the most visible keys",
+          "launch-order");
     }
   }
 }
@@ -321,11 +327,10 @@ TEST_CASE("heads are launched in groups of eight", "[5.4]") {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const std::int64_t group = std::int64_t(i) / (8 * q_tiles), last = std::min(8 * group + 8, H) - 1;
       expect(blocks[i].head / 8 == group,
-             fmt::format("with {} heads of {} query tiles, block {} has head {}; blocks {} to {} belong to heads {} to "
-                         "{}",
-                         H, q_tiles, i, blocks[i].head, 8 * group * q_tiles, (last + 1) * q_tiles - 1, 8 * group, last),
-             "heads go in groups of heads_per_group, and a group's blocks are all started before the next group's",
-             "heads-together");
+             fmt::format(
+                 "with {} heads of {} Q tiles, block {} computes head {}; blocks {} to {} must compute heads {} to {}",
+                 H, q_tiles, i, blocks[i].head, 8 * group * q_tiles, (last + 1) * q_tiles - 1, 8 * group, last),
+             "your code must form groups of `heads_per_group` heads and launch them group by group", "heads-together");
     }
   }
 }
@@ -354,11 +359,12 @@ TEST_CASE("one barrier per tile with two buffers, two with one", "[5.5]") {
         const std::int64_t seen =
             over_q_tiles(s, tiles, [&](std::int64_t t) { return tiles_seen(given.problem, tiles, t); });
         const int waits = d == 128 ? 2 : 1;
-        expect_count(attention(given.problem, tiles.numbers()).reply, "block_barriers", double(waits * seen),
-                     fmt::format("{} a K/V tile that a query tile sees, and {} such pairs: d={}, Nq={}, Nk={}, Br={}, "
-                                 "Bc={}",
-                                 waits, seen, d, Nq, Nk, tiles.Br, tiles.Bc),
-                     "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+        expect_count(
+            attention(given.problem, tiles.numbers()).reply, "block_barriers", double(waits * seen),
+            fmt::format("{} per K/V tile that a Q tile needs, {} such pairs of tiles: d={}, Nq={}, Nk={}, Br={}, "
+                        "Bc={}",
+                        waits, seen, d, Nq, Nk, tiles.Br, tiles.Bc),
+            "your code has a __syncthreads() that protects nothing, or lacks one", "barriers");
       }
     }
   }
@@ -375,12 +381,13 @@ TEST_CASE("each Q tile copies each K/V tile that it needs once", "[5.5]") {
       const auto keys = [&](std::int64_t t) { return std::min(tiles_seen(given.problem, tiles, t) * tiles.Bc, s.Nk); };
       for (const char* tensor : {"K", "V"}) {
         expect_count(reply, fmt::format("{}.async_bytes", tensor), double(over_q_tiles(s, tiles, keys) * d * 2),
-                     fmt::format("of {} the rows up to the last tile that a query tile sees: d={}, Nq={}, Nk={}",
+                     fmt::format("the rows of {} up to the last K/V tile that a Q tile needs: d={}, Nq={}, Nk={}",
                                  tensor, d, Nq, Nk),
-                     "a tile is copied more or less often than once, or by a block that sees no key of it", "traffic");
+                     "your code must copy each K/V tile that a Q tile needs exactly once, and no other tile",
+                     "traffic");
       }
       expect_count(reply, "Q.async_bytes", double(Nq * d * 2), fmt::format("Q once: d={}, Nq={}, Nk={}", d, Nq, Nk),
-                   "Q is copied more or less often than once", "traffic");
+                   "your code must copy Q exactly once", "traffic");
     }
   }
 }
