@@ -86,10 +86,10 @@ inline BackwardResult expect_backward(const Input& in, const Plan& plan = {},
   const GradientTiles tiles{32 * taken.warps / taken.team, 32 * taken.team};
   note_kinds(in.kind, in.given.problem);
   expect_gradients(result, in.given,
-                   fmt::format("{}, {} rows a block, {} rows a tile{}{}", in.name, tiles.Bc, tiles.Br,
+                   fmt::format("{}, resident tiles of {} rows, streamed tiles of {}{}{}", in.name, tiles.Bc, tiles.Br,
                                how.in_float ? ", gradients in float" : "",
                                how.atomic   ? ", atomic variant"
-                               : how.simple ? ", the first kernels"
+                               : how.simple ? ", the simple kernels"
                                             : ""),
                    tiles, gradient_precision(how.in_float), which);
   return result;

@@ -69,9 +69,9 @@ TEST_CASE("results do not depend on workers or lane order", "[whole]") {
     const BackwardResult other = backward(given, {{"workers", double(workers)}, {"lane_seed", double(lane_seed)}});
     const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
     expect(same_bits(first, other), how + " a gradient differs in some bits",
-           "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
-    expect(other.reply.counters == first.reply.counters, how + " the counters are others",
-           "what a thread accesses depends on when it runs", "order-dependent");
+           "two threads write one element, or add to it in no fixed order", "order-dependent");
+    expect(other.reply.counters == first.reply.counters, how + " the counters differ",
+           "the accesses of a thread depend on when it runs; they must not", "order-dependent");
   }
 }
 
@@ -92,7 +92,8 @@ TEST_CASE("200 runs give the same bits", "[whole]") {
       const bool same = same_bits(first, other);
       if (same && run < runs) continue;
       expect(same, fmt::format("run {} of the same call gives other bits than the first, d={}", run, d),
-             "a gradient has several writers, or memory is read that nobody has written", "order-dependent");
+             "two threads write one element of a gradient, or a thread reads memory that no thread has written",
+             "order-dependent");
     }
   }
 }
@@ -124,11 +125,10 @@ TEST_CASE("the loss decreases along the negative gradient", "[whole]") {
   };
   move(problem.Q, got.dQ), move(problem.K, got.dK), move(problem.V, got.dV);
   const double decrease = before - loss(problem, nullptr);
-  expect(
-      decrease > 0.9 * predicted && decrease < 1.1 * predicted,
-      fmt::format("a step along the negative gradient lowers the loss {:.6g} by {:.4g}; the gradient predicts {:.4g}",
-                  before, decrease, predicted),
-      "what the kernels give is not the gradient of the loss", "not-the-gradient");
+  expect(decrease > 0.9 * predicted && decrease < 1.1 * predicted,
+         fmt::format("a step along the negative gradient lowers the loss {:.6g} by {:.4g}, expected {:.4g}", before,
+                     decrease, predicted),
+         "the result of the kernels is not the gradient of the loss", "not-the-gradient");
 }
 
 TEST_CASE("future queries and keys have zero influence", "[whole]") {
@@ -148,13 +148,13 @@ TEST_CASE("future queries and keys have zero influence", "[whole]") {
     for (std::int64_t at = 0; at < (query + 1) * d; ++at) {
       const float was = before.dQ.values[std::size_t(at)], is = after.dQ.values[std::size_t(at)];
       if (was == is && at + 1 < (query + 1) * d) continue;
-      expect(
-          was == is,
-          fmt::format("dQ of query {}, column {}, was {} and became {} when keys from {} on became {}", at / d, at % d,
-                      was, is, first, value),
-          "a key that comes after a query has a part in its dQ: the mask lets it through, or its K counts although its "
-          "dS is 0",
-          "mask");
+      expect(was == is,
+             fmt::format("dQ of query {}, column {}, changes from {} to {} if the keys from {} on become {}", at / d,
+                         at % d, was, is, first, value),
+             "a key after a query contributes to the query's dQ: the mask does not mask the pair, or the key's row of "
+             "K is "
+             "used although dS is 0",
+             "mask");
     }
     BackwardProblem earlier = given;
     const std::int64_t queries = std::isnan(value) ? 128 : 150, key = std::isnan(value) ? 128 : 150;
@@ -168,9 +168,9 @@ TEST_CASE("future queries and keys have zero influence", "[whole]") {
       const bool same = before.dK.values[i] == changed.dK.values[i] && before.dV.values[i] == changed.dV.values[i];
       if (same && at + 1 < Nk * d) continue;
       expect(same,
-             fmt::format("dK or dV of key {}, column {}, changes when Q and dO of queries 0 to {} become {}", at / d,
+             fmt::format("dK or dV of key {}, column {}, changes if Q and dO of queries 0 to {} become {}", at / d,
                          at % d, queries - 1, value),
-             "the causal mask lets a key be seen by queries that come before it", "mask");
+             "queries before a key contribute to its gradients; the causal mask must mask these pairs", "mask");
     }
   }
 }
@@ -186,16 +186,16 @@ TEST_CASE("fully masked queries have gradient 0 and contribute to no other gradi
         const float value = before.dQ.values[std::size_t(h * Nq * d + at)];
         if (value == 0 && at + 1 < masked * d) continue;
         expect(value == 0,
-               fmt::format("query {} sees no key, and dQ of its column {} is {}, expected 0 (Nq={}, Nk={}, d={})",
+               fmt::format("query {} is fully masked, and its dQ of column {} is {}, expected 0 (Nq={}, Nk={}, d={})",
                            at / d, at % d, value, Nq, Nk, d),
-               "P of a fully masked row is not 0: its LSE of -inf must be read as +inf", "masked-row");
+               "P of a fully masked row is not 0; its LSE of -inf must be replaced by +inf", "masked-row");
       }
       std::fill_n(&given.problem.Q(0, h, 0, 0), masked * d, 300.0f);
       std::fill_n(&given.dO(0, h, 0, 0), masked * d, 300.0);
     }
     expect(same_bits(before, backward(given)),
-           fmt::format("a gradient changes with Q and dO of queries that see no key (Nq={}, Nk={}, d={})", Nq, Nk, d),
-           "P of a fully masked row is not 0", "masked-row");
+           fmt::format("a gradient changes with Q and dO of fully masked queries (Nq={}, Nk={}, d={})", Nq, Nk, d),
+           "P of a fully masked row is not 0; it must be 0", "masked-row");
   }
 }
 
@@ -218,9 +218,9 @@ TEST_CASE("heads do not mix", "[whole]") {
                before.dV.values[i] == after.dV.values[i];
       }
       expect(same != (head == changed_head),
-             fmt::format("gradients of head {} {} when the inputs of head {} alone become {}", head,
+             fmt::format("gradients of head {} {} if only the inputs of head {} become {}", head,
                          same ? "stay the same" : "change", changed_head, value),
-             "a head reads or writes another one's rows", "heads-mixed");
+             "the blocks of a head read or write rows of another head", "heads-mixed");
     }
   }
 }
@@ -272,8 +272,9 @@ TEST_CASE("fp16 and fp32 gradients differ by one rounding", "[whole]") {
         {&half.dQ, &full.dQ}, {&half.dK, &full.dK}, {&half.dV, &full.dV}};
     for (const auto& [rounded, exact] : pairs) {
       expect(rounded->values == from_codes(to_codes(exact->values, float16), float16),
-             fmt::format("with d={} a gradient in fp16 is not the one in float, rounded", d),
-             "it is rounded before the scale, or twice", "rounded-twice");
+             fmt::format("with d={} a gradient in fp16 is not the rounded gradient in float", d),
+             "the gradient is rounded before it is scaled, or twice; it must be rounded once, after the scale",
+             "rounded-twice");
     }
   }
 }
@@ -329,8 +330,9 @@ TEST_CASE("the memory traffic of each kernel matches its formula", "[whole]") {
             {"V", {.copied = row * double(keys)}},
             {"dQ", {.stored = row * Nq}}}},
       };
-      const std::string how = fmt::format("Nq={}, Nk={}, d={}, causal={}, blocks of {} rows, tiles of {}", Nq, Nk, d,
-                                          causal ? "yes" : "no", resident, streamed);
+      const std::string how =
+          fmt::format("Nq={}, Nk={}, d={}, causal={}, resident tiles of {} rows, streamed tiles of {}", Nq, Nk, d,
+                      causal ? "yes" : "no", resident, streamed);
       const nlohmann::json launches =
           recorded_launches(input("normal", {1, heads, heads, Nq, Nk, d}, 380, {causal}).given, plan.numbers(d));
       expect(launches.size() == std::size(expected),
@@ -356,13 +358,13 @@ TEST_CASE("the memory traffic of each kernel matches its formula", "[whole]") {
             const double got = counters.value(fmt::format("{}_bytes", way), 0.0);
             expect(got == bytes,
                    fmt::format("{}: {} bytes of {} are {}, expected {} ({})", name, got, tensor, word, bytes, how),
-                   "a tensor is moved more or less often than it must be", "traffic");
+                   "the kernel must move each tensor as often as expected", "traffic");
             const double sectors = counters.value(fmt::format("{}_sectors", way), 0.0);
             if (tensor == "lse" || tensor == "rows") continue;  // 4 and 8 bytes a query fill no whole sectors
             expect(sectors == bytes / 32,
                    fmt::format("{}: {} sectors of {} are {}, expected {} ({})", name, sectors, tensor, word, bytes / 32,
                                how),
-                   "neighbouring lanes do not take neighbouring bytes", "uncoalesced");
+                   "adjacent lanes must access adjacent bytes", "uncoalesced");
           }
         }
         expect(all.at("global.load_bytes") == together.loaded && all.at("global.async_bytes") == together.copied &&
@@ -371,7 +373,7 @@ TEST_CASE("the memory traffic of each kernel matches its formula", "[whole]") {
                            "and {} ({})",
                            name, all.at("global.load_bytes").dump(), all.at("global.async_bytes").dump(),
                            all.at("global.store_bytes").dump(), together.loaded, together.copied, together.stored, how),
-               "something else is kept in device memory", "traffic");
+               "the kernel keeps something else in device memory", "traffic");
       }
     }
   }
@@ -393,7 +395,7 @@ TEST_CASE("extra memory grows linearly with N", "[whole]") {
     expect(naive >= stored && naive < stored + 4096,
            fmt::format("at N = {} the naive backward allocates {} bytes, expected those of P and dS, {}", N, naive,
                        stored),
-           "P and dS are not what is stored", "extra-memory");
+           "the naive backward must store P and dS, and nothing else", "extra-memory");
   }
 }
 
@@ -412,10 +414,11 @@ TEST_CASE("one barrier per tile, and one more for a team of two warps", "[whole]
       return tiles_of(own, tiles.Bc) * (1 + (1 + shared) * tiles_of(pass, tiles.Br) + shared);
     };
     const std::int64_t expected = heads * (of_blocks(Nk, Nq) + of_blocks(Nq, Nk));
-    expect_count(reply, "block_barriers", double(expected),
-                 fmt::format("{} heads, {} rows a block, {} rows a tile: a barrier for each tile{}", heads, tiles.Bc,
-                             tiles.Br, shared ? ", and one in each for the team" : ""),
-                 "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+    expect_count(
+        reply, "block_barriers", double(expected),
+        fmt::format("{} heads, resident tiles of {} rows, streamed tiles of {}: one barrier per streamed tile{}", heads,
+                    tiles.Bc, tiles.Br, shared ? ", and one more for the team" : ""),
+        "your code has a __syncthreads() that protects nothing, or lacks one", "barriers");
   }
 }
 
@@ -461,11 +464,12 @@ TEST_CASE("the atomic variant agrees with the oracle and adds to every dQ once p
   const worker::Reply reply = backward(input("normal", {1, heads, heads, Nq, Nk, d}, 420).given, numbers).reply;
   expect_count(reply, "dQ_sum.atomic_sectors", double(heads * tiles_of(Nk, resident) * Nq * d * 4) / 32,
                fmt::format("{} heads · {} K/V tiles · {} · {} floats", heads, tiles_of(Nk, resident), Nq, d),
-               "dQ is added more or less often than once for each K/V tile", "traffic");
-  expect(reply.extra_bytes == heads * Nq * (8 + 4 * d),
-         fmt::format("it allocates {} bytes, expected 8 for each query and 4 for each element of dQ: {}",
-                     reply.extra_bytes, heads * Nq * (8 + 4 * d)),
-         "", "extra-memory");
+               "the kernel must add to each element of dQ once per K/V tile", "traffic");
+  expect(
+      reply.extra_bytes == heads * Nq * (8 + 4 * d),
+      fmt::format("the atomic variant allocates {} bytes, expected {}: 8 for each query and 4 for each element of dQ",
+                  reply.extra_bytes, heads * Nq * (8 + 4 * d)),
+      "", "extra-memory");
 }
 
 TEST_CASE("the atomic variant's dQ differs from run to run, within its bounds; dK and dV do not", "[whole]") {
@@ -487,7 +491,7 @@ TEST_CASE("the atomic variant's dQ differs from run to run, within its bounds; d
     }
     expect(other.dK.values == first.dK.values && other.dV.values == first.dV.values,
            fmt::format("dK or dV of the atomic variant differs in run {}", run + 1),
-           "they have one writer, as in the chapter's own kernels", "order-dependent");
+           "one thread writes each element of dK and dV, so all runs must give the same bits", "order-dependent");
   }
   const auto different = double(std::count(differs.begin(), differs.end(), true));
   report(fmt::format(

@@ -114,11 +114,11 @@ TEST_CASE("a masked pair has P = 0 at any scale", "[6.3]") {
       const Input in = input("normal", shape, 125, {.causal = true, .scale = scale});
       expect(all_finite(backward(in.given, {{"simple", 1}})),
              fmt::format(
-                 "with a scale of {} and causal=yes a gradient is infinite or NaN; with a scale of 0.3 all are right "
-                 "(Nq={}, Nk={})",
+                 "with a scale of {} and causal=yes a gradient is infinite or NaN, but with a scale of 0.3 all are "
+                 "right (Nq={}, Nk={})",
                  scale, Nq, Nk),
-             "what does not count is taken out of the score before it is multiplied by the scale: -inf times a "
-             "negative scale is +inf, and times 0 is NaN. Choose 0 for P",
+             "your code sets masked scores to -inf before it scales them, and a negative scale turns this into +inf, a "
+             "scale of 0 into NaN; it must set P itself to 0",
              "mask-times-scale");
       expect_simple(in, {"dV", "dK", "dQ"});
     }
@@ -202,8 +202,8 @@ void expect_visible_tiles() {
         const TileCount needed = count_tiles(shape, offset_of(shape, causal), tiles);
         const TileCount top_left = count_tiles(shape, causal ? 0 : Nk, tiles);
         const worker::Reply reply = backward(input("normal", shape, 220, {causal}).given, numbers).reply;
-        const std::string how = fmt::format("Nq={}, Nk={}, causal={}, blocks of {} rows, tiles of {}", Nq, Nk,
-                                            causal ? "yes" : "no", tiles.Bc, tiles.Br);
+        const std::string how = fmt::format("Nq={}, Nk={}, causal={}, resident tiles of {} rows, streamed tiles of {}",
+                                            Nq, Nk, causal ? "yes" : "no", tiles.Bc, tiles.Br);
         // Rows of Q that are streamed, beside those that are read once as resident tiles.
         std::int64_t from_tiles = 0, from_rows = 0;
         for (std::int64_t first = 0; first < Nk; first += tiles.Bc) {
@@ -213,10 +213,9 @@ void expect_visible_tiles() {
         }
         const double rows = counter(reply, "Q.async_bytes") / double(2 * d) - double(Nq);
         expect(rows != double(from_rows) || from_rows == from_tiles,
-               fmt::format(
-                   "{} queries pass by the blocks that own keys, expected {}: from the beginning of a tile on ({})",
-                   rows, from_tiles, how),
-               "`begin` is the first query that sees a key, not rounded down to a multiple of tile",
+               fmt::format("the dK and dV kernel streams {} queries, expected {}: from the first row of a tile on ({})",
+                           rows, from_tiles, how),
+               "your code does not round `begin`; it must round `begin` down to a multiple of `tile`",
                "begin-not-rounded");
         // Beside the streamed tiles, a whole tensor is read once as resident tiles, and dO once for D.
         const auto expect_tiles = [&](const char* tensor, std::int64_t once, std::int64_t TileCount::*pass) {
@@ -224,12 +223,13 @@ void expect_visible_tiles() {
           const double got = counter(reply, fmt::format("{}.tiles", tensor));
           const bool moved = got == double(top_left.*pass + once), more = got > double(wanted);
           expect(got == double(wanted),
-                 fmt::format("{} tiles of {} are read, expected {}: {} that have a pair which counts, and {} once for "
-                             "their own sake ({})",
+                 fmt::format("{} tiles of {} are read, expected {}: {} with an unmasked pair, and {} resident tiles or "
+                             "tiles for D ({})",
                              got, tensor, wanted, needed.*pass, once, how),
-                 moved  ? "so many pass if query i sees the keys j <= i; here it sees those with j <= i + Nk - Nq"
-                 : more ? "a block loads tiles in which no query sees any of the keys"
-                        : "a block skips a tile in which a query sees a key",
+                 moved  ? "your code aligns the causal mask top-left (j <= i); it must be aligned bottom-right: j <= i "
+                          "+ (Nk - Nq)"
+                 : more ? "your code loads tiles in which every pair is masked; it must skip them"
+                        : "your code skips a tile with an unmasked pair; it must load it",
                  moved  ? "mask-top-left"
                  : more ? "tiles-not-skipped"
                         : "tiles-skipped");
@@ -254,13 +254,14 @@ void expect_masked_tiles() {
       const TileCount needed = count_tiles(shape, offset_of(shape, causal), plan.tiles(32));
       const worker::Reply reply = backward(input("normal", shape, 230, {causal}).given, plan.numbers(32)).reply;
       const double got = counter(reply, "note.masked tile");
-      expect(got == double(needed.masked),
-             fmt::format("{} tiles are masked, {} have a pair that does not count (Nq={}, Nk={}, causal={}, blocks of "
-                         "{} rows, tiles of {})",
-                         got, needed.masked, Nq, Nk, causal ? "yes" : "no", plan.tiles(32).Bc, plan.tiles(32).Br),
-             got > double(needed.masked) ? "tiles are masked in which every pair counts"
-                                         : "a tile is not masked in which a pair does not count",
-             got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
+      expect(
+          got == double(needed.masked),
+          fmt::format("{} tiles are masked, expected {}, those with a masked pair (Nq={}, Nk={}, causal={}, resident "
+                      "tiles of {} rows, streamed tiles of {})",
+                      got, needed.masked, Nq, Nk, causal ? "yes" : "no", plan.tiles(32).Bc, plan.tiles(32).Br),
+          got > double(needed.masked) ? "your code masks tiles in which every pair is unmasked; it must not mask them"
+                                      : "your code does not mask a tile with a masked pair; it must mask it",
+          got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
     }
   }
 }
@@ -296,15 +297,16 @@ void expect_barriers(const std::string& name, std::int64_t Nq, std::int64_t Nk) 
       if (launch.at("kernel").get<std::string>().find(name) == std::string::npos) continue;
       const double got = launch.at("counters").value("block_barriers", 0.0);
       expect(got == double(expected),
-             fmt::format("{} has {} barriers of a block, expected {}: {} heads, blocks of {} rows, {} steps{} (Nq={}, "
-                         "Nk={}, d={})",
-                         name, got, expected, heads, tiles.Bc, steps, more ? ", teams of two warps" : "", Nq, Nk, d),
-             got > double(expected) ? "there is a __syncthreads() in the loop that protects nothing"
-                                    : "the loop has a __syncthreads() too few",
+             fmt::format(
+                 "{} has {} barriers, expected {}: {} heads, resident tiles of {} rows, {} streamed tiles{} (Nq={}, "
+                 "Nk={}, d={})",
+                 name, got, expected, heads, tiles.Bc, steps, more ? ", teams of two warps" : "", Nq, Nk, d),
+             got > double(expected) ? "your loop has a __syncthreads() that protects nothing"
+                                    : "your loop lacks a __syncthreads()",
              "barriers");
       expect_beside_copies(launch.at("counters").value("multiply_calls", 0.0),
                            launch.at("counters").value("multiplies_beside_copies", 0.0), 1 / double(steps),
-                           fmt::format("{}, all but those of the last of {} steps, d={}", name, steps, d));
+                           fmt::format("{}, all but those of the last of {} tiles, d={}", name, steps, d));
     }
   }
 }

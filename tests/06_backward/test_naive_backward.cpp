@@ -106,14 +106,14 @@ TEST_CASE("a masked key has P = 0, whatever the scale", "[6.1]") {
     const auto finite = [](const Input& input) { return all_finite(naive(input)); };
     for (const float scale : {-0.3f, 0.0f}) {
       const bool only_masked = !finite(in(true, scale)) && finite(in(true, 0.3f)) && finite(in(false, scale));
-      expect(
-          !only_masked,
-          fmt::format("with a scale of {} and causal=yes a gradient is infinite or NaN; with a scale of 0.3 none is, "
-                      "and with causal=no none is (Nq={}, Nk={})",
-                      scale, Nq, Nk),
-          "the mask is applied to the score before the scale: -inf times a negative scale is +inf, and times 0 is "
-          "NaN. Choose 0 for P",
-          "mask-times-scale");
+      expect(!only_masked,
+             fmt::format(
+                 "with a scale of {} and causal=yes a gradient is infinite or NaN, but not with a scale of 0.3, and "
+                 "not with causal=no (Nq={}, Nk={})",
+                 scale, Nq, Nk),
+             "your code sets masked scores to -inf before it scales them, and a negative scale turns this into +inf, a "
+             "scale of 0 into NaN; it must set P itself to 0",
+             "mask-times-scale");
       expect_gradients(naive(in(true, scale)), in(true, scale).given, in(true, scale).name, {}, float32_precision());
     }
   }
@@ -171,7 +171,7 @@ TEST_CASE("the rows of dK sum to 0 over the keys", "[6.1]") {
       expect(std::abs(sum) <= allowed,
              fmt::format("column {} of dK sums to {:.3g} over the keys, allowed is {:.3g}, causal={}", c, sum, allowed,
                          causal ? "yes" : "no"),
-             "the rows of dS = P∘(dP − D) do not sum to 0: look at D, and at where P multiplies", "dS-rows");
+             "the rows of your dS do not sum to 0; with dS = P∘(dP − D) and D = rowsum(dO∘O) they do", "dS-rows");
     }
   }
 }
@@ -186,17 +186,19 @@ TEST_CASE("fully masked rows contribute to no gradient", "[6.1]") {
         const float value = before.dQ(0, h, i, c);
         if (value == 0 && i + 1 < masked) continue;
         expect(value == 0,
-               fmt::format("query {} sees no key, and dQ of its column {} is {}, not 0 (Nq={}, Nk={}, causal=yes)", i,
-                           c, value, Nq, Nk),
-               "P of a fully masked row is not 0: its LSE is -inf, and exp(S - (-inf)) is infinite", "masked-row");
+               fmt::format(
+                   "query {} is fully masked, and its dQ of column {} is {}, expected 0 (Nq={}, Nk={}, causal=yes)", i,
+                   c, value, Nq, Nk),
+               "your code computes exp(S - LSE) in a fully masked row, whose LSE is -inf; its P must be 0",
+               "masked-row");
       }
       std::fill_n(&in.given.dO(0, h, i, 0), d, 77.0);
     }
   }
   const BackwardResult after = naive(in);
   expect(before.dK.values == after.dK.values && before.dV.values == after.dV.values,
-         fmt::format("dK or dV changes with dO of queries that see no key (Nq={}, Nk={}, causal=yes)", Nq, Nk),
-         "P of a fully masked row is not 0", "masked-row");
+         fmt::format("dK or dV changes with dO of fully masked queries (Nq={}, Nk={}, causal=yes)", Nq, Nk),
+         "your code computes a P of a fully masked row that is not 0; it must be 0", "masked-row");
 }
 
 // ---- 6.2 prepare_rows ----
@@ -221,7 +223,7 @@ TEST_CASE("a fully masked row gets an LSE of +inf", "[6.2]") {
     const Input in = input("normal", {1, 2, 2, 40, 12, d}, 70, {.causal = true});
     const Rows rows = prepare_rows(in.given);
     Tensor<double> expected = in.given.saved.lse;
-    Bounds bounds{expected, 0, "one rounding of a product in float32"};
+    Bounds bounds{expected, 0, "one rounding of a multiplication in float32"};
     double squares = 0;
     for (std::size_t i = 0; i < expected.values.size(); ++i) {
       const double x = expected.values[i];
@@ -244,11 +246,11 @@ TEST_CASE("O and dO are read once, 16 bytes per lane", "[6.2]") {
     const double bytes = 2. * 128 * double(d) * 2;
     for (const char* tensor : {"O", "dO"}) {
       const std::string name = std::string(tensor) + ".load", why = fmt::format("{} is read once, d={}", tensor, d);
-      expect_count(rows.reply, name + "_bytes", bytes, why, "some of it is read more than once", "traffic");
-      expect_count(rows.reply, name + "_sectors", bytes / 32, why + ", 32 bytes a sector",
-                   "neighbouring lanes do not take neighbouring bytes", "uncoalesced");
-      expect_count(rows.reply, name + "_requests", bytes / 512, why + ", 32 lanes with 16 bytes each a request",
-                   "a lane takes fewer than 16 bytes at a time", "narrow-access");
+      expect_count(rows.reply, name + "_bytes", bytes, why, "your code must read each element exactly once", "traffic");
+      expect_count(rows.reply, name + "_sectors", bytes / 32, why + ", 32 bytes per sector",
+                   "adjacent lanes must access adjacent bytes", "uncoalesced");
+      expect_count(rows.reply, name + "_requests", bytes / 512, why + ", 32 lanes with 16 bytes each per request",
+                   "each lane must load 16 bytes per access", "narrow-access");
     }
   }
 }
