@@ -55,7 +55,7 @@ constexpr std::array kRules{Rule{"asm", false, kAssembly},
                             Rule{"_GLOBAL_", true, kAround},
                             Rule{"__libc_", true, kAround}};
 
-constexpr std::size_t kShown = 60;  ///< bytes of a name
+constexpr std::size_t kLongestShown = 60;  ///< bytes of a name
 
 bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' ||
@@ -113,7 +113,7 @@ NameCounts refused_names(std::string_view preprocessed) {
     if (i >= preprocessed.size() || !is_word(preprocessed[i])) continue;
     std::size_t end = i;
     while (end < preprocessed.size() && is_word(preprocessed[end])) ++end;
-    const std::string_view name = preprocessed.substr(i, std::min(kShown, end - i));
+    const std::string_view name = preprocessed.substr(i, std::min(kLongestShown, end - i));
     i = end;
     auto found = known.find(name);
     if (found == known.end()) found = known.emplace(name, !why_refused(name).empty()).first;
@@ -127,7 +127,8 @@ std::vector<Refusal> more_than(const NameCounts& own, const NameCounts& book) {
   for (const auto& [name, mine] : own) {
     const auto found = book.find(name);
     const NameCount books = found == book.end() ? NameCount{} : found->second;
-    const std::string shown = name.starts_with("#include ") ? "includes " + name.substr(9, kShown) : "uses " + name;
+    const std::string shown =
+        name.starts_with("#include ") ? "includes " + name.substr(9, kLongestShown) : "uses " + name;
     if (mine.count > books.count)
       more.push_back({fmt::format("{} ({})", shown, why_refused(name)), books.location.empty() ? mine.location : ""});
   }

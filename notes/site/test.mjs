@@ -502,7 +502,7 @@ const figureTests = {
     const point = { kind: 'stage', pass: facts.section.split(',')[0], name: 'mine', d: 64, N: 512, causal: false, tflops: 100, gigabytes_per_second: 500 };
     await figure.locator('[type=file]').setInputFiles(file('results.json', JSON.stringify({ points: [point] })));
     await figure.locator('.said', { hasText: 'yours' }).waitFor({ timeout: 5000 });
-    expect((await said(figure)).includes('mine, d = 64, N = 512 (yours): 100 TFLOP/s at 200 FLOP a byte'), 'the reader’s own stage');
+    expect((await said(figure)).includes('mine, d = 64, N = 512 (yours): 100 TFLOP/s at 200 FLOP per byte'), 'the reader’s own stage');
     expect((await dots()) === facts.stages.length + 1, 'its dot');
     await figure.locator('[type=file]').setInputFiles(file('other.json', '{}'));
     await figure.locator('.message', { hasText: 'it has no points' }).waitFor({ timeout: 5000 });
@@ -514,7 +514,7 @@ const figureTests = {
       const text = await said(figure);
       expect(text.startsWith(`At N = ${length}: `), text);
       for (const curve of facts.curves) {
-        const [, value, unit] = new RegExp(`${curve.name} asks for ([\\d.e+]+) (\\w+)`).exec(text);
+        const [, value, unit] = new RegExp(`${curve.name} requests ([\\d.e+]+) (\\w+)`).exec(text);
         const shown = Number(value) * { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }[unit];
         expect(Math.abs(shown / curve.asked[i] - 1) < 0.01, `${curve.name} at ${length}: ${text}`);
       }

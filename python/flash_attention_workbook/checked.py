@@ -138,6 +138,14 @@ def require_usual_slopes(given, H):
                 raise NotServed(f"alibi_slopes[{h}] = {slope}: allowed: {usual:.6g}, the usual slope")
 
 
+def padded_head_dim(dims, d):
+    """The smallest of the head dimensions `dims`, in ascending order, from d on; d if there is none."""
+    for dim in dims:
+        if dim >= d:
+            return dim
+    return d
+
+
 def is_torch(array):
     return hasattr(array, "requires_grad")
 

@@ -50,7 +50,8 @@ def _attention(
     if dropout_p == 0:
         options = entry.checked(False, softmax_scale, deterministic, mask, None)[:3]
         of = entry.backend_of(q)
-        options = *options, return_attn_probs, fallback, mask, sink, lengths and lengths(), entry.flag("pad", pad)
+        sequences = None if lengths is None else lengths()
+        options = *options, return_attn_probs, fallback, mask, sink, sequences, entry.flag("pad", pad)
         try:
             results = of.attention(*given, *options)
         except NotServed as error:

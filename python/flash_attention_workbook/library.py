@@ -217,10 +217,9 @@ class Library:
             self._plans[key] = plan
         return plan
 
-    def head_dim(self, element, d):
-        """The smallest head dimension from d on that a stage supports for this element type; d if there is none."""
-        dims = {dim for stage in self.stages if stage.element == element for dim in stage.head_dims}
-        return min((dim for dim in dims if dim >= d), default=d)
+    def head_dims(self, element):
+        """The head dimensions that stages support for this element type, in ascending order."""
+        return tuple(sorted({dim for stage in self.stages if stage.element == element for dim in stage.head_dims}))
 
     def _make_plan(self, pass_, element, sizes, scale, mask, deterministic, lse_gradient):
         of_pass = [stage for stage in self.stages if stage.pass_ == pass_]

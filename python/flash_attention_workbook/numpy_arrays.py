@@ -51,7 +51,7 @@ def _sink(sink, H):
 def _padded(pad, *arrays):
     """The arrays with zeros in the columns up to a head dimension that a stage supports."""
     d = max(array.shape[-1] for array in arrays)
-    d = library_for("sim").head_dim(arrays[0].dtype.name, d) if pad else d
+    d = entry.padded_head_dim(library_for("sim").head_dims(arrays[0].dtype.name), d) if pad else d
     widths = [[(0, 0)] * (array.ndim - 1) + [(0, d - array.shape[-1])] for array in arrays]
     return [numpy.pad(array, width) if pad else array for array, width in zip(arrays, widths)]
 

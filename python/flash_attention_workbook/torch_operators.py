@@ -390,8 +390,8 @@ def _is_served(query, key, value, scale, mask, deterministic):
 
 
 @torch.compiler.assume_constant_result
-def _head_dim(backend, dtype, d):
-    return library_for(backend).head_dim(_ELEMENTS.get(dtype), d)
+def _head_dims(backend, dtype):
+    return library_for(backend).head_dims(_ELEMENTS.get(dtype))
 
 
 def _cast(query, key, value):
@@ -424,7 +424,8 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
     if sink is not None:
         sink = (sink if isinstance(sink, Tensor) else torch.tensor(sink, device=query.device)).float()
     if pad:
-        d = _head_dim("cuda" if query.is_cuda else "sim", query.dtype, max(query.shape[-1], columns))
+        served_dims = _head_dims("cuda" if query.is_cuda else "sim", query.dtype)
+        d = entry.padded_head_dim(served_dims, max(query.shape[-1], columns))
         query, key, value = (torch.nn.functional.pad(x, (0, d - x.shape[-1])) for x in (query, key, value))
     starts, served = (), mask
     if lengths is not None and isinstance(lengths[0], Tensor):

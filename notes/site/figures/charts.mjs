@@ -66,7 +66,7 @@ export function drawMemory({ device, multiprocessors, clock_ghz: clock, levels }
   const end = top + 4 * row + 4;
   picture.text(
     0, end,
-    `Computed: ${multiprocessors} multiprocessors at ${digits(clock)} GHz; a clock, each of them has 32 banks of 4 bytes,`,
+    `Computed: ${multiprocessors} multiprocessors at ${digits(clock)} GHz; per cycle, each has 32 banks of 4 bytes`,
     'small soft',
   );
   picture.text(
@@ -89,7 +89,7 @@ export function drawRoofline(facts, { own = [], only } = {}) {
   picture.text(0, 16, 'TFLOP/s', 'small soft');
   drawGrid(picture, x, y, { xTicks: [10, 100, 1000, 10000], yTicks: [10, 100, 1000] });
   picture.text(
-    x.to, y.from + 36, 'FLOP for each byte that must move between device memory and the chip', 'small end soft',
+    x.to, y.from + 36, 'arithmetic intensity: FLOP per byte moved between device memory and the chip', 'small end soft',
   );
   const roof = ({ tflops, tb_s }, color, more) => {
     const lowest = Math.max(x.low, y.low / tb_s), ridge = tflops / tb_s;
@@ -105,23 +105,23 @@ export function drawRoofline(facts, { own = [], only } = {}) {
   };
   key(
     58, 's0 wide',
-    `measured: ${measured.tflops.toFixed(0)} TFLOP/s, ${digits(measured.tb_s)} TB/s; the corner is at ${ridge.toFixed(0)} FLOP a byte`,
+    `measured: ${measured.tflops.toFixed(0)} TFLOP/s, ${digits(measured.tb_s)} TB/s; the ridge point is ${ridge.toFixed(0)} FLOP per byte`,
   );
   key(
     76, 's7 wide dashed',
-    `data sheet: ${sheet.tflops.toFixed(0)} TFLOP/s, ${digits(sheet.tb_s)} TB/s; the corner is at ${sheetRidge.toFixed(0)}`,
+    `data sheet: ${sheet.tflops.toFixed(0)} TFLOP/s, ${digits(sheet.tb_s)} TB/s; the ridge point is ${sheetRidge.toFixed(0)}`,
   );
   const sorted = [...stages].sort((a, b) => b.tflops - a.tflops);
   const labels = sorted.map(({ name, flop_per_byte: work, tflops, own: mine }, i) => {
     const color = mine ? 4 : (i % 6) + 1,
       at = { x: x(Math.min(Math.max(work, x.low), x.high)), y: y(Math.min(Math.max(tflops, y.low), y.high)) };
     picture.dot(at.x, at.y, mine ? 6 : 5, `k${color}`);
-    picture.say(`${name}: ${digits(tflops)} TFLOP/s at ${work.toFixed(0)} FLOP for each byte. `);
+    picture.say(`${name}: ${digits(tflops)} TFLOP/s at ${work.toFixed(0)} FLOP per byte. `);
     return { ...at, text: `${name}: ${digits(tflops, 3)}`, color };
   });
   drawLabels(picture, labels, x.to, y.to + 4, y.from);
   picture.say(
-    `The measured roof is a slope of ${digits(measured.tb_s)} TB/s up to ${ridge.toFixed(0)} FLOP a byte and then flat at ` +
+    `The measured roof is a slope of ${digits(measured.tb_s)} TB/s up to ${ridge.toFixed(0)} FLOP per byte and then flat at ` +
       `${measured.tflops.toFixed(0)} TFLOP/s; the data sheet's corner is at ${sheetRidge.toFixed(0)}.`,
   );
   picture.height = y.from + 86;
@@ -141,7 +141,7 @@ export function roofline(facts) {
       chosen
         .map(
           (s) =>
-            `${s.name}: ${three(s.tflops)} TFLOP/s at ${three(s.flop_per_byte)} FLOP a byte, ` +
+            `${s.name}: ${three(s.tflops)} TFLOP/s at ${three(s.flop_per_byte)} FLOP per byte, ` +
             `${three((100 * s.tflops) / Math.min(s.flop_per_byte * facts.measured.tb_s, facts.measured.tflops))} % of the measured roof`,
         )
         .join('; ') +
@@ -207,9 +207,9 @@ export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {
     );
   });
   drawLabels(picture, labels, x.to - 8, y.to, y.from, 'none');
-  picture.text(0, y.from + 60, 'Counted on the simulator. Lines: the bytes that the kernels ask for.', 'small soft');
+  picture.text(0, y.from + 60, 'Counted on the simulator. Lines: the bytes that the kernels request.', 'small soft');
   picture.text(
-    0, y.from + 77, 'Dashed: each sector of 32 bytes once a launch, which no cache can avoid.', 'small soft',
+    0, y.from + 77, 'Dashed: each 32-byte sector once per launch, the least that any cache allows.', 'small soft',
   );
   picture.height = y.from + 86;
   return picture;
@@ -221,7 +221,7 @@ export function traffic(facts) {
     const i = at.value;
     body.replaceChildren(shown(drawTraffic(facts, { at: i }), facts.title));
     figure.querySelector('.said').textContent = `At N = ${facts.lengths[i]}: ${facts.curves
-      .map((c) => `${c.name} asks for ${bytes(c.asked[i], three)}, at least ${bytes(c.least[i], three)} must move`)
+      .map((c) => `${c.name} requests ${bytes(c.asked[i], three)}, at least ${bytes(c.least[i], three)} must move`)
       .join('; ')}. Dashed: at least.`;
   };
   const at = slider({

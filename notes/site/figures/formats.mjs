@@ -11,8 +11,8 @@ export function drawFormats({ formats }) {
     picture.text(left + at + 18, 16, text, 'small');
   };
   key(0, 4, 'sign');
-  key(60, 0, 'exponent: how far it reaches');
-  key(270, 2, 'mantissa: how finely it divides');
+  key(60, 0, 'exponent: the range');
+  key(270, 2, 'mantissa: the precision');
   let y = 28;
   for (const { name, exponent, mantissa, largest, smallest_normal: normal, smallest } of formats) {
     const bits = 1 + exponent + mantissa;
@@ -64,7 +64,7 @@ export function drawRanges({ formats, over, tensors, lowest, rows, keys, d, grad
     picture.line(x(power), top - 8, x(power), end, 'rule thin');
     picture.text(x(power), top - 14, `2^${power}`, 'small mid soft');
   }
-  picture.text(left, 14, 'Outlined: normal numbers; pale: subnormal ones. An arrow: it reaches further.', 'small soft');
+  picture.text(left, 14, 'Outlined: normal numbers; pale: subnormal ones. An arrow: the range continues.', 'small soft');
   let y = top;
   for (const format of formats) {
     const [smallest, normal, largest] = [format.smallest, format.smallest_normal, format.largest].map(Math.log2);
@@ -97,7 +97,7 @@ export function drawRanges({ formats, over, tensors, lowest, rows, keys, d, grad
   picture.text(
     0,
     end + 18,
-    `Computed for ${rows} rows of one head, ${keys} keys, d = ${d}: Q, K, V normal; dO normal, ${digits(gradient)} a token over ` +
+    `Computed for ${rows} rows of one head, ${keys} keys, d = ${d}: Q, K, V normal; dO normal, ${digits(gradient)} per token over ` +
       `${digits(tokens)} tokens.`,
     'small soft',
   );

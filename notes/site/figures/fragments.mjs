@@ -23,7 +23,7 @@ function drawMatrix(picture, matrix, left, top, cell, lane) {
 function sayFragments(picture, { matrices }) {
   const held = matrices.map(
     (m) =>
-      `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements a lane` +
+      `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements per lane` +
       (m.per_register > 1 ? `, ${m.per_register} to a register` : ''),
   );
   const last = matrices.at(-1), [row, column] = last.places[5][1];
@@ -56,7 +56,7 @@ export function drawFragments(facts, { lane } = {}) {
   say('Each cell: the lane that holds it, and which of its elements it is.', 'small');
   for (const m of matrices) {
     say(
-      `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements a lane` +
+      `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements per lane` +
         (m.per_register > 1 ? `, ${m.per_register} to a register of 32 bits: a colour` : ''),
       'small',
     );

@@ -9,8 +9,8 @@ function drawPadding(picture, facts, { padding, starts, wavefronts }, top) {
   const left = 28, wide = 21, tall = 19, line = facts.banks * facts.bank_bytes, stride = facts.row_bytes + padding;
   const title =
     padding === 0
-      ? `Rows of ${facts.row_bytes} bytes, one behind the other`
-      : `The same rows, ${padding} bytes of padding behind each`;
+      ? `Rows of ${facts.row_bytes} bytes, contiguous`
+      : `The same rows, ${padding} bytes of padding after each`;
   const result = `${facts.access_bytes} bytes of ${facts.rows} rows: ${count(wavefronts, 'wavefront')}`;
   picture.say(`${title}: ${result}. `);
   picture.text(left, top + 14, title, 'bold');
@@ -45,7 +45,7 @@ export function drawBanks(facts, { paddings = facts.shown } = {}) {
       `Outlined in colour: the first ${facts.access_bytes} bytes of each row.`,
     'small soft',
   );
-  picture.text(28, top + 17, 'Empty: padding, which nobody touches. A bank gives one line at a time.', 'small soft');
+  picture.text(28, top + 17, 'Empty: padding, never accessed. A bank serves one line at a time.', 'small soft');
   picture.height = top + 26;
   return picture;
 }
@@ -62,7 +62,7 @@ export function banks(facts) {
       `${facts.row_bytes + chosen.padding} bytes.`;
   };
   const padding = slider({
-    name: 'padding', label: 'Padding behind each row', low: 0, high: facts.paddings.at(-1).padding,
+    name: 'padding', label: 'Padding after each row', low: 0, high: facts.paddings.at(-1).padding,
     step: facts.access_bytes, value: facts.shown.at(-1), text: (bytes) => `${bytes} bytes`, change,
   });
   const figure = frame(facts, { controls: [padding], body: [body] });
@@ -87,7 +87,7 @@ export function drawSwizzle(facts, { chunk = facts.chunk } = {}) {
         picture.text(x + cell / 2, y + 17, c, c === chunk ? 'small mid bold' : 'small mid soft');
       }),
     );
-    const taken = count(layout.wavefronts[chunk], 'wavefront'), size = `${layout.row_bytes} bytes a row`;
+    const taken = count(layout.wavefronts[chunk], 'wavefront'), size = `${layout.row_bytes} bytes per row`;
     picture.text(x0, bottom + 16, taken, `k${layout.wavefronts[chunk] > 1 ? 4 : 2} bold`);
     picture.text(x0, bottom + 33, size, 'small');
     picture.say(`${layout.name}: ${taken}, ${size}. `);

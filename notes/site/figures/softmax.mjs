@@ -46,11 +46,11 @@ export function drawSoftmax(facts, { block = facts.block, done } = {}) {
     picture.text(middle, base + 124, `= ${l.toFixed(4)}`, roomy ? 'mid bold' : 'tiny mid bold');
     picture.say(`After block ${b}: m = ${digits(m)}, factor ${factor.toFixed(4)}, l = ${l.toFixed(4)}. `);
   });
-  for (const [y, text] of [[26, 'm'], [52, 'factor for l and O'], [78, 'this block adds'], [104, 'l']])
+  for (const [y, text] of [[26, 'm'], [52, 'factor for l and O'], [78, 'added by this block'], [104, 'l']])
     picture.text(0, base + y, text, 'small');
   picture.line(0, base + 136, width, base + 136, 'rule thin');
   const { m, l } = steps.at(-1);
-  const end = `All at once: m = ${digits(m)}, l = ${l.toFixed(4)}. LSE = ${digits(m)} + log ${l.toFixed(4)} = ${facts.lse.toFixed(4)}.`;
+  const end = `In one pass: m = ${digits(m)}, l = ${l.toFixed(4)}. LSE = ${digits(m)} + log ${l.toFixed(4)} = ${facts.lse.toFixed(4)}.`;
   picture.text(0, base + 156, end, 'small');
   picture.say(end);
   picture.height = base + 166;
@@ -69,7 +69,7 @@ export function softmax(facts) {
         {},
         h(
           'tr', {},
-          ['scores', 'm', 'factor for l and O', 'this block adds', 'l'].map((name) => h('th', { scope: 'col' }, name)),
+          ['scores', 'm', 'factor for l and O', 'added by this block', 'l'].map((name) => h('th', { scope: 'col' }, name)),
         ),
       ),
       h(

@@ -63,9 +63,9 @@ export function drawTiles(facts) {
     if (launch.kernel) picture.text(x0, 16, launch.kernel, 'bold');
     if (launch.kept)
       picture.text(
-        x0, 33, `a block keeps ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`, 'small soft',
+        x0, 33, `a thread block holds ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`, 'small soft',
       );
-    picture.text(x0, 58, `keys, ${launch.column_tile} a tile →`, 'small soft');
+    picture.text(x0, 58, `keys, ${launch.column_tile} per tile →`, 'small soft');
     const every = Math.max(1, Math.floor(launch.cells.length / 8));
     const edges = edgesOf(queries, launch.row_tile, maskOf(maskText(facts)).lengths);
     for (let i = 0; i < launch.cells.length; i += every)
@@ -97,7 +97,7 @@ export function drawTiles(facts) {
       picture.line(x, y + 7, x + 15, y + 7, 's4 wide'),
     );
   if (launches.some((launch) => launch.walks))
-    entry('the way of one block', () => picture.line(x, y + 7, x + 15, y + 7, 's3 wide'));
+    entry('path of one thread block', () => picture.line(x, y + 7, x + 15, y + 7, 's3 wide'));
   const below = y + (single ? 0 : 20);
   picture.text(
     single ? left + wide + 30 : left, below + 14, `Nq = ${queries}, Nk = ${keys}${facts.d ? `, d = ${facts.d}` : ''}`,
@@ -275,23 +275,23 @@ export function drawOwners({ Br, Bc, d, warps, by_keys: byKeys, rows_per_warp: r
     // every warp has a part of every element of O: sheets that are added
     const sheet = 9 * (warps - 1);
     for (let w = warps - 1; w >= 0; --w) picture.rect(xO + w * 9, yS + w * 9, q - sheet, br - sheet, tile(w));
-    picture.text(xO + (q - sheet) / 2, yS + br / 2 - 9, 'one part a warp,', 'small mid');
-    picture.text(xO + (q - sheet) / 2, yS + br / 2 + 7, 'to be added up', 'small mid');
+    picture.text(xO + (q - sheet) / 2, yS + br / 2 - 9, 'one partial sum per warp,', 'small mid');
+    picture.text(xO + (q - sheet) / 2, yS + br / 2 + 7, 'to be added', 'small mid');
   } else {
     matrix(xO, yS, q, br, stripes, true);
   }
   const whose = byKeys
     ? [
         `Warp w has ${Bc / warps} of the tile's ${Bc} keys: columns of S and P, rows of K and V.`,
-        'For O each warp has a part of every element; the parts are added up.',
+        'Each warp computes a partial sum of every element of O; the partial sums are added.',
       ]
     : [
         `A warp has ${rowsPerWarp} of the tile's ${Br} queries: rows of Q, S, P and O.` +
-          (first > 0 ? ` Warps 0 to ${first - 1} are the producer and have none.` : ''),
-        'It needs all of K and V, and nothing of what other warps compute.',
+          (first > 0 ? ` Warps 0 to ${first - 1} are the producer and hold no rows.` : ''),
+        'It needs all of K and V, and no results of other warps.',
       ];
   picture.say(`${warps} warps. ${whose.join(' ')}`);
-  picture.text(0, 16, `A block: ${warps} warps, tiles of ${Br} queries and ${Bc} keys, d = ${d}`, 'bold');
+  picture.text(0, 16, `One thread block: ${warps} warps, tiles of ${Br} queries and ${Bc} keys, d = ${d}`, 'bold');
   const at = whose.some((text) => 6 * text.length > width - left) ? 0 : left;
   picture.text(at, yS + br + 24, whose[0], 'small soft');
   picture.text(at, yS + br + 41, `${whose[1]} Grey: read by all warps.`, 'small soft');

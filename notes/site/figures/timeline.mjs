@@ -21,7 +21,7 @@ export function drawTimeline(facts, { first = facts.first, count: wanted = facts
   const left = 108, top = 56, row = 27, end = Math.min(first + wanted, facts.intervals);
   const picture = new Picture(), wide = (width - left - 4) / (end - first),
     x = (interval) => left + (interval - first) * wide;
-  picture.text(0, 16, `${facts.kernel}: block 0, ${facts.warps} warps, all together`, 'bold');
+  picture.text(0, 16, `${facts.kernel}: block 0, ${facts.warps} warps, summed`, 'bold');
   picture.say(`What block 0 of ${facts.kernel} does between two barriers, by the number of the interval. `);
   let y = top;
   for (const lane of facts.lanes) {
@@ -49,7 +49,7 @@ export function drawTimeline(facts, { first = facts.first, count: wanted = facts
   }
   picture.text(0, top - 12, 'interval', 'small soft');
   picture.line(left, y + 16, left + 16, y + 16, 's4 wide');
-  picture.text(left + 22, y + 20, facts.cut ?? 'a barrier of the block', 'small');
+  picture.text(left + 22, y + 20, facts.cut ?? 'a __syncthreads()', 'small');
   picture.text(left + 200, y + 20, 'Shared memory: wavefronts. Tensor cores, shuffles: instructions.', 'small soft');
   picture.height = y + 30;
   return picture;
@@ -159,7 +159,7 @@ export function drawWaits(facts, { first = facts.first, count: wanted = facts.co
   const shortened = new Map();
   const { rows, steps } = waitsOf(facts, first, wanted), end = Math.min(first + wanted, steps);
   const picture = new Picture(), wide = (width - left) / (end - first), x = (step) => left + (step - first) * wide;
-  picture.text(0, 16, `Block 0, ${facts.warps} warps, in the simulator's order`, 'bold');
+  picture.text(0, 16, `Thread block 0, ${facts.warps} warps, in the simulator's order`, 'bold');
   picture.say('Steps end when a wait or a copy ends. ');
   const every = Math.ceil(20 / wide);
   for (let i = first; i < end; ++i) if (i % every === 0) picture.text(x(i + 0.5), top - 8, i, 'small mid soft');
@@ -193,8 +193,8 @@ export function drawWaits(facts, { first = facts.first, count: wanted = facts.co
     picture.text(at + 22, y + 20, meaning, 'small');
   };
   key(left, pale(runColor), 'runs');
-  key(left + 90, 'faint rule', 'waits for what is named');
-  key(left + 290, tile(copyColor), 'a copy on its way');
+  key(left + 90, 'faint rule', 'waits for the barrier named');
+  key(left + 290, tile(copyColor), 'a copy in flight');
   picture.height = y + 30;
   if (shortened.size === 0) return picture;
   picture.text(left, y + 40, [...shortened].sort().map(([text, meaning]) => `${text}: ${meaning}`).join(', '), 'small soft');

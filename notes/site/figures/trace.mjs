@@ -199,7 +199,7 @@ function time(launch) {
       soft(
         'Warps of block 0, in the order in which the simulator ran them: one of those that a GPU may take. How long a wait lasts ' +
           'there, it does not say.' +
-          (copies ? ' Above: what TMA has on its way, and at which barrier it ends.' : ''),
+          (copies ? ' Above: TMA copies in flight, and the barrier at which each completes.' : ''),
       ),
       waits({
         kind: 'waits', title: 'Who waits where', kernel: facts.kernel, warps: facts.warps, waits: launch.waits,

@@ -61,8 +61,8 @@ export function drawWalk(facts, { done } = {}) {
     );
   });
   [
-    'S has a row for each query. Orange: the tile that is in fast memory, with its keys and values.',
-    'Blue: done, and not stored. Red: the maximum m of the row has grown, so its l and O so far are',
+    'S has a row for each query. Orange: the tile in fast memory, with its keys and values.',
+    'Blue: computed, never stored. Red: the maximum m of the row has grown, so its l and O so far are',
     'multiplied by exp(old m − new m) before the tile is added. At the end, each row of O is divided',
     'by its l: that is attention.',
   ].forEach((line, i) => picture.text(0, bottom + 18 + 17 * i, line, 'small soft'));
