@@ -162,30 +162,25 @@ std::set<std::string> damages_outside(const judge::Plan& plan) {
   return messages;
 }
 
-std::vector<ChapterRun> runs_of(const Session& session, const Wanted& want, const judge::Built& built,
-                                RunRequest request) {
-  if (is_open(want)) return {open_run(session, want, request.only)};
-  std::vector<ChapterRun> runs;
-  for (const judge::Plan& plan : want.plans) {
-    request.backend = plan.request.backend;
-    request.exercise = want.exercise;
-    ChapterRun run = run_plan(session, plan, built, request);
-    if (run.tests.empty()) continue;
-    for (const std::string& refused : judge::not_gradable(session, plan, built))
-      run.notes.push_back(fmt::format("grading would refuse this: {} (notes/allowed.md)", refused));
-    runs.push_back(std::move(run));
-  }
-  return runs;
-}
-
 /// The runs of one chapter, without those that have no test.
 std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, const judge::Built& built,
-                                   const RunRequest& request) {
-  std::vector<ChapterRun> runs = runs_of(session, want, built, request);
-  for (ChapterRun& run : runs) {
-    const std::set<std::string> damages = damages_outside(want.plans.front());
-    run.notes.insert(run.notes.end(), damages.begin(), damages.end());
+                                   RunRequest request) {
+  std::vector<ChapterRun> runs;
+  if (is_open(want)) {
+    runs.push_back(open_run(session, want, request.only));
+  } else {
+    for (const judge::Plan& plan : want.plans) {
+      request.backend = plan.request.backend;
+      request.exercise = want.exercise;
+      ChapterRun run = run_plan(session, plan, built, request);
+      if (run.tests.empty()) continue;
+      for (const std::string& refused : judge::not_gradable(session, plan, built))
+        run.notes.push_back(fmt::format("grading would refuse this: {} (notes/allowed.md)", refused));
+      runs.push_back(std::move(run));
+    }
   }
+  const std::set<std::string> damages = damages_outside(want.plans.front());
+  for (ChapterRun& run : runs) run.notes.insert(run.notes.end(), damages.begin(), damages.end());
   return runs;
 }
 

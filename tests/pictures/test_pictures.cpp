@@ -136,12 +136,12 @@ TEST_CASE("banks and swizzles are counted as the simulator counts them") {
   CHECK(banks["paddings"][1]["wavefronts"] == 1);
   CHECK(banks["paddings"][2]["wavefronts"] == 2);
   check_said("banks", banks,
-             {"one behind the other: 16 bytes of 8 rows: 8 wavefronts",
-              "16 bytes of padding behind each: 16 bytes of 8 rows: 1 wavefront.",
-              "32 bytes of padding behind each: 16 bytes of 8 rows: 2 wavefronts."});
+             {"contiguous: 16 bytes of 8 rows: 8 wavefronts",
+              "16 bytes of padding after each: 16 bytes of 8 rows: 1 wavefront.",
+              "32 bytes of padding after each: 16 bytes of 8 rows: 2 wavefronts."});
   check_said("swizzle", facts_of(swizzle_facts, {{"row_bytes", 128.}, {"chunk", 5.}}),
-             {"plain: 8 wavefronts, 128 bytes a row. padded: 1 wavefront, 144 bytes a row. swizzled: 1 wavefront, 128 "
-              "bytes a row. "});
+             {"plain: 8 wavefronts, 128 bytes per row. padded: 1 wavefront, 144 bytes per row. swizzled: 1 wavefront, "
+              "128 bytes per row. "});
 }
 
 TEST_CASE("every element of a fragment is with one lane") {
@@ -178,8 +178,8 @@ TEST_CASE("the running softmax ends where the whole row does") {
   CHECK(facts["walks"].size() == 4);
   check_said(
       "softmax", facts,
-      {"After block 0: m = 3, factor 0.0000, l = 1.1353. After block 1: m = 5, factor 0.1353, l = 1.2034. All at "
-       "once: m = 5, l = 1.2034. LSE = 5 + log 1.2034 = 5.1852."});
+      {"After block 0: m = 3, factor 0.0000, l = 1.1353. After block 1: m = 5, factor 0.1353, l = 1.2034. In one "
+       "pass: m = 5, l = 1.2034. LSE = 5 + log 1.2034 = 5.1852."});
 }
 
 TEST_CASE("a diagram has the boxes, bars and words of its text") {

@@ -63,7 +63,7 @@ export function drawTiles(facts) {
     if (launch.kernel) picture.text(x0, 16, launch.kernel, 'bold');
     if (launch.kept)
       picture.text(
-        x0, 33, `a thread block holds ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`, 'small soft',
+        x0, 33, `thread block: ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`, 'small soft',
       );
     picture.text(x0, 58, `keys, ${launch.column_tile} per tile →`, 'small soft');
     const every = Math.max(1, Math.floor(launch.cells.length / 8));
