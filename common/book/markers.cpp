@@ -382,7 +382,7 @@ const Region* MarkedFile::find(std::string_view id) const {
 
 namespace {
 /// Whether a damage is of the whole file, or touches the region.
-bool damages(const Damage& damage, const Region& region) {
+bool touches(const Damage& damage, const Region& region) {
   return damage.first_line == 0 || (damage.first_line <= region.end_line && damage.last_line >= region.todo_line);
 }
 }  // namespace
@@ -390,13 +390,13 @@ bool damages(const Damage& damage, const Region& region) {
 const Damage* MarkedFile::damage_of(std::string_view id) const {
   const Region* const region = find(id);
   const auto found = std::ranges::find_if(
-      damages, [&](const Damage& damage) { return region == nullptr || book::damages(damage, *region); });
+      damages, [&](const Damage& damage) { return region == nullptr || touches(damage, *region); });
   return found == damages.end() ? nullptr : &*found;
 }
 
 const Damage* MarkedFile::damage_outside() const {
   const auto found = std::ranges::find_if(damages, [&](const Damage& damage) {
-    return std::ranges::none_of(regions, [&](const Region& region) { return book::damages(damage, region); });
+    return std::ranges::none_of(regions, [&](const Region& region) { return touches(damage, region); });
   });
   return found == damages.end() ? nullptr : &*found;
 }

@@ -47,9 +47,10 @@ std::string wrong_with_include(const Workspace& workspace, const Chapter& chapte
     if (std::ranges::count(chapter.compiles, name) > 0) continue;
     if (std::ranges::count(chapter.uses, name) == 0)
       return fmt::format("includes {}, and `uses` of its chapter.toml does not name {}", workspace.shown(file), name);
-    for (const book::Region& region : book::parse_marked(file.string(), book::read_file(file)).regions)
+    const book::MarkedFile marked = book::parse_marked(file.string(), book::read_file(file));
+    if (!marked.regions.empty())
       return fmt::format("includes {}, which contains exercise {}; use given files only", workspace.shown(file),
-                         region.id);
+                         marked.regions.front().id);
   }
   return "";
 }
