@@ -14,10 +14,12 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #ifdef SIMT_HAVE_LIBBACKTRACE
 #include <backtrace.h>
+#include <dlfcn.h>
 #else
 #include <cstdio>
 #endif
@@ -245,6 +247,17 @@ bool in_static_storage(std::uintptr_t address) {
 
 namespace {
 
+using VisitObject = int (*)(dl_phdr_info* object, std::size_t size, void* data);
+
+/// The address whose source line this thread looks up now, or 0.
+thread_local std::uintptr_t looked_up = 0;
+
+bool contains(const dl_phdr_info& object, std::uintptr_t address) {
+  return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum, [&](const ElfW(Phdr) & p) {
+    return p.p_type == PT_LOAD && address - object.dlpi_addr - p.p_vaddr < p.p_memsz;
+  });
+}
+
 struct Search {
   SourceLine innermost, chosen;
 };
@@ -261,20 +274,39 @@ int visit_frame(void* data, std::uintptr_t, const char* file, int line, const ch
 
 }  // namespace
 
+/// libbacktrace reads the debug information of each object that dl_iterate_phdr visits. For the C library, where that
+/// is installed, it takes longer than most tests. So the linker puts this function in the other's place (--wrap in
+/// CMakeLists.txt): a lookup visits only the object that contains the address.
+extern "C" int __real_dl_iterate_phdr(VisitObject visit, void* data);
+extern "C" int __wrap_dl_iterate_phdr(VisitObject visit, void* data) {
+  if (looked_up == 0) return __real_dl_iterate_phdr(visit, data);
+  std::pair all(visit, data);
+  return __real_dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t size, void* visitor) {
+        const auto& [visit_one, its_data] = *static_cast<decltype(all)*>(visitor);
+        return contains(*object, looked_up) ? visit_one(object, size, its_data) : 0;
+      },
+      &all);
+}
+
 SourceLine source_line(const void* pc) {
   static std::mutex mutex;
-  static backtrace_state* state = nullptr;
-  static unsigned long long libraries_known = ~0ull;  // to `state`, which never looks for others
+  static std::map<const void*, backtrace_state*> states;  // by the beginning of the object; they cannot be freed
+  static unsigned long long libraries_known = 0;          // when `states` was filled
   const std::lock_guard<std::mutex> lock(mutex);
-  if (libraries_known != libraries_loaded) {
-    state = backtrace_create_state(nullptr, 1, nullptr, nullptr);  // the old one cannot be freed
-    libraries_known = libraries_loaded;
-  }
-  if (pc == nullptr || state == nullptr) return {};
-  const auto line_at = [](std::uintptr_t address) {
+  if (libraries_known != libraries_loaded) states.clear();
+  libraries_known = libraries_loaded;
+  Dl_info object;
+  if (pc == nullptr || dladdr(pc, &object) == 0) return {};
+  backtrace_state*& state = states[object.dli_fbase];
+  if (state == nullptr) state = backtrace_create_state(nullptr, 1, nullptr, nullptr);
+  if (state == nullptr) return {};
+  const auto line_at = [state](std::uintptr_t address) {
     Search search;
+    looked_up = address;
     backtrace_pcinfo(
         state, address, visit_frame, [](void*, const char*, int) {}, &search);
+    looked_up = 0;
     return search.chosen.line != 0 || search.innermost.line == 0 ? search.chosen : search.innermost;
   };
   // Minus one: the call itself, not the instruction after it.

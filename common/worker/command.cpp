@@ -49,7 +49,7 @@ struct Pipe {
 class Child {
  public:
   explicit Child(pid_t pid) : pid_(pid) {
-    if (pid < 0) throw std::runtime_error("fork failed: " + std::string(std::strerror(errno)));
+    if (pid < 0) throw std::runtime_error("vfork failed: " + std::string(std::strerror(errno)));
   }
   ~Child() {
     if (pid_ < 0) return;
@@ -151,7 +151,7 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
   const std::filesystem::path program = find_program(argv.at(0));
   if (program.empty()) throw std::runtime_error(argv[0] + " was not found");
 
-  // Everything that allocates happens before fork.
+  // Everything that allocates happens before vfork.
   std::vector<std::string> words(argv);
   words[0] =
       std::filesystem::absolute(program).string();  // relative to this process's folder; the program may run in another
@@ -172,7 +172,8 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
 
   Pipe output, lines, trouble;  // trouble: the errno of a failed start; exec closes it
   const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
+  // vfork copies no page tables, and makes no page of this process copy-on-write. The child only calls the system.
+  const pid_t pid = ::vfork();
   if (pid == 0) {
     if (::getppid() == parent) become(options, output, lines, arguments.data(), environment.data());
     const int error = errno;

@@ -253,8 +253,8 @@ void Worker::Process::start() {
   argv.push_back(nullptr);
 
   const pid_t parent = ::getpid();
-  pid = ::fork();
-  if (pid < 0) fail(Ending::not_started, "fork failed: " + std::string(std::strerror(errno)));
+  pid = ::vfork();  // as in run_command
+  if (pid < 0) fail(Ending::not_started, "vfork failed: " + std::string(std::strerror(errno)));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no worker outlives its parent
     if (::getppid() != parent) ::_exit(127);
