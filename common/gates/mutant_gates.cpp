@@ -68,31 +68,32 @@ struct Examined {
   std::vector<Killed> now;
 };
 
-/// Runs some of the mutants, on their recorded test, or on all tests of their exercise.
-void run_some(Inspection& inspection, Examined& all, const std::vector<std::size_t>& some, bool all_tests,
+/// The tests that a gate runs: the recorded one, those of the exercise, or also those of the whole chapter.
+enum class Tests { recorded, exercise, whole };
+
+/// Runs some of the mutants.
+void run_some(Inspection& inspection, Examined& all, const std::vector<std::size_t>& some, Tests tests,
               Findings& findings) {
   std::vector<Variant> variants;
   for (const std::size_t i : some) {
     Variant& variant = variants.emplace_back(all.variants[i]);
     const Killed& recorded = all.mutants[i].killed;
-    if (all_tests || recorded.test.empty()) {
-      variant.request.groups = {judge::exercise_of(all.mutants[i]), judge::kWhole};
-    } else {
-      variant.request.only = recorded.test;
-    }
+    if (tests == Tests::recorded) variant.request.only = recorded.test;
+    if (tests != Tests::recorded) variant.request.groups = {judge::exercise_of(all.mutants[i])};
+    if (tests == Tests::whole) variant.request.groups.push_back(judge::kWhole);
     variant.request.time_limit = recorded.result == name(Result::timed_out) ? 1 : 10;
   }
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     const Mutant& mutant = all.mutants[some[i]];
     Killed& now = all.now[some[i]];
     now = killed_in(ran.run, mutant, all.sentences.at(variants[i].chapter));
-    if (!ran.compiled)
+    if (!ran.compiled && tests != Tests::whole)
       found.problems.push_back(fmt::format("wrong solution {} does not compile:\n{}", mutant.id, ran.log));
-    // What differs is run again with all tests, and is no result to keep.
-    if (!all_tests && !same(now, mutant.killed)) found.problems.emplace_back("differs");
+    // What differs is run again with more tests, and is no result to keep.
+    if (tests == Tests::recorded && !same(now, mutant.killed)) found.problems.emplace_back("differs");
   };
   Findings found;
-  run_variants(inspection, variants, judge, all_tests ? findings : found);
+  run_variants(inspection, variants, judge, tests == Tests::recorded ? found : findings);
 }
 
 MutantVerdict verdict_of(const Mutant& mutant, const Chapter& chapter, const Killed& now) {
@@ -149,11 +150,15 @@ void run_mutants(Inspection& inspection, bool one_a_test, Findings& findings) {
     }
   }
   all.now.resize(all.mutants.size());
-  std::vector<std::size_t> some(all.mutants.size());
-  for (std::size_t i = 0; i < some.size(); ++i) some[i] = i;
-  run_some(inspection, all, some, /*all_tests=*/false, findings);
-  std::erase_if(some, [&](std::size_t i) { return same(all.now[i], all.mutants[i].killed); });
-  run_some(inspection, all, some, /*all_tests=*/true, findings);
+  std::vector<std::size_t> recorded, others;
+  for (std::size_t i = 0; i < all.mutants.size(); ++i)
+    (all.mutants[i].killed.test.empty() ? others : recorded).push_back(i);
+  run_some(inspection, all, recorded, Tests::recorded, findings);
+  for (const std::size_t i : recorded)
+    if (!same(all.now[i], all.mutants[i].killed)) others.push_back(i);
+  run_some(inspection, all, others, Tests::exercise, findings);
+  std::erase_if(others, [&](std::size_t i) { return !all.now[i].test.empty(); });
+  run_some(inspection, all, others, Tests::whole, findings);
   for (std::size_t i = 0; i < all.mutants.size(); ++i) {
     report(all.mutants[i], all.now[i], findings);
     inspection.mutants.push_back(verdict_of(all.mutants[i], *all.variants[i].chapter, all.now[i]));
