@@ -99,9 +99,9 @@ void require_room(const Description& stage, const Arguments& call, int d) {
 
 /// Numbers that every stage's call may have in addition to its setting, sizes and variants: see stage.hpp, timing.hpp
 /// and worker_device.cpp.
-constexpr const char* kNumbers[] = {"unobserved", "float_gradients", "workers",     "lane_seed", "shared_limit",
-                                    "trace",      "budget",          "backward",    "rows",      "profile",
-                                    "sinks",      "sequences",       "lse_gradient"};
+constexpr const char* kNumbers[] = {"unobserved", "float_gradients", "workers",      "lane_seed",      "shared_limit",
+                                    "trace",      "budget",          "backward",     "rows",           "profile",
+                                    "sinks",      "sequences",       "lse_gradient", "skipped_batches"};
 
 bool is_known(const Description& stage, std::string_view name) {
   const auto is_it = [&](std::string_view known) { return known == name; };

@@ -1,5 +1,7 @@
 #include "common/cuda/extra_memory.hpp"
 
+#include <cstdint>
+
 #include "common/cuda/error.hpp"
 
 namespace workbook::cuda {
@@ -26,6 +28,13 @@ ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting&
   }
 }
 
+ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting, const Setting& skipped)
+    : ExtraMemory(arrays, setting) {
+  Setting all = setting;
+  all.shape.B += skipped.shape.B;
+  for (const ScratchArray& array : arrays) skipped_[array.name] = bytes_of(array, all) - bytes_of(array, setting);
+}
+
 ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting, void* workspace) {
   auto* next = static_cast<std::byte*>(workspace);
   for (const ScratchArray& array : arrays) {
@@ -35,7 +44,9 @@ ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting&
 }
 
 void* ExtraMemory::find(const char* name) const {
-  return memory_.at(name).get();
+  const auto skipped = skipped_.find(name);
+  const auto memory = reinterpret_cast<std::uintptr_t>(memory_.at(name).get());
+  return reinterpret_cast<void*>(memory - (skipped == skipped_.end() ? 0 : skipped->second));
 }
 
 std::size_t workspace_bytes(const std::vector<ScratchArray>& arrays, const Setting& setting) {

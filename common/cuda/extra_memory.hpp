@@ -17,6 +17,8 @@ namespace workbook::cuda {
 class ExtraMemory {
  public:
   ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting);
+  /// Also for the batches of `skipped` before those of `setting`, without memory (skipped_batches.hpp).
+  ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting, const Setting& skipped);
   /// Uses the caller's memory: workspace_bytes() bytes, aligned to 256 bytes.
   ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting, void* workspace);
   template <class T>
@@ -27,6 +29,7 @@ class ExtraMemory {
  private:
   void* find(const char* name) const;
   std::map<std::string, std::unique_ptr<void, void (*)(void*)>> memory_;
+  std::map<std::string, std::size_t> skipped_ = {};  ///< bytes that precede an array's memory
 };
 
 /// The size of all arrays stored consecutively, each at a multiple of 256 bytes.

@@ -27,6 +27,7 @@
 #include "common/cuda/description.hpp"
 #include "common/cuda/extra_memory.hpp"
 #include "common/cuda/kernel.hpp"
+#include "common/cuda/skipped_batches.hpp"
 #include "common/cuda/unobserved.hpp"
 
 #if !defined(__CUDACC__)
@@ -189,16 +190,17 @@ BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t)
           data_or_none(t.dlse)};
 }
 
-/// The numbers of Arguments::setting(); Br, Bc and warps; a variant's number; unobserved; shared_limit. Q, K, V as
-/// 16-bit codes, which may extend past the last row -> O as codes, lse.
+/// The numbers of Arguments::setting(); Br, Bc and warps; a variant's number; unobserved; skipped_batches;
+/// shared_limit. Q, K, V as 16-bit codes, which may extend past the last row -> O as codes, lse.
 template <class Element>
 Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments& call) {
   const Unobserved unobserved(call.integer("unobserved", 0));
   const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   AttentionTensors<Element> tensors(call);
   tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
-  const ExtraMemory extra(kernels.extra, call.setting());
-  kernels.launch(forward_call<Element>(call, tensors), tiles, extra);
+  const SkippedBatches skipped(call.integer("skipped_batches", 0), call.setting());
+  const ExtraMemory extra(kernels.extra, call.setting(), skipped.setting());
+  kernels.launch(skipped.extend(forward_call<Element>(call, tensors)), tiles, extra);
   tensors.download(call);
   return tiles;
 }
@@ -215,8 +217,9 @@ void run_backward(const Described<BackwardStage<Element>>& stage, const Argument
         "float_gradients = 1: these kernels write gradients in the type of their inputs; allowed: 0");
   GradientTensors<Element, Gradient> tensors(call);
   tensors.count_tiles(call.shape(), tiles.Br, tiles.Br);
-  const ExtraMemory extra(kernels.extra, call.setting());
-  (kernels.*launch)(backward_call<Element, Gradient>(call, tensors), tiles, extra);
+  const SkippedBatches skipped(call.integer("skipped_batches", 0), call.setting());
+  const ExtraMemory extra(kernels.extra, call.setting(), skipped.setting());
+  (kernels.*launch)(skipped.extend(backward_call<Element, Gradient>(call, tensors)), tiles, extra);
   tensors.download(call);
 }
 

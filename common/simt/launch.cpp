@@ -43,6 +43,7 @@ struct Worker {
     for (std::uint64_t number; (number = launch.next_block++) < launch.block_count && !interrupted;) {
       const std::uint64_t ends = launch.options.ends;
       if (ends > 0 && number >= ends && number + ends < launch.block_count) continue;
+      if (number * launch.options.of < launch.options.skipped * launch.block_count) continue;
       run_block(block, number);
       ++launch.changes;
     }

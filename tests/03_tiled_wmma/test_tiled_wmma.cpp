@@ -311,6 +311,7 @@ const Claims of_the_whole_2 = {
     {"[whole]", "every GPU gets tiles that fit", [] { expect_tiles_for_every_size(); }},
     {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
     {"[whole]", "more heads than gridDim.y allows", [] { expect_every_head(); }},
+    {"[whole]", "offsets may exceed 32 bits", [] { expect_offsets_beyond_32_bits(); }},
     {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per Q tile",
      [] { expect_moves({.in = "load"}); }},
 };

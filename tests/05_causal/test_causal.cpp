@@ -429,6 +429,7 @@ const Claims of_the_whole_2 = {
     {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
     {"[whole]", "200 runs are equal, bit for bit", [] { expect_repeatable(200); }},
     {"[whole]", "more heads than gridDim.y allows", [] { expect_every_head(); }},
+    {"[whole]", "offsets may exceed 32 bits", [] { expect_offsets_beyond_32_bits(); }},
     {"[whole]", "K and V are read up to the diagonal, Q once; O and the LSE are written once", [] { expect_moves(); }},
     {"[whole]", "every size of shared memory has tiles that fit", [] { expect_tiles_for_every_size(); }},
     {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory("S, P or the mask"); }},

@@ -266,10 +266,37 @@ void expect_masked_tiles() {
   }
 }
 
+/// Ends the test as failed unless the loops have one iteration per tile with an unmasked pair. A tile past the end
+/// loads nothing; only its barrier shows it. Each block of one warp has one barrier besides, before its loop.
+void expect_no_empty_iterations() {
+  require_counters();
+  const Plan plan = Plan{1, 1}.resolved(32);
+  const GradientTiles tiles = plan.tiles(32);
+  for (const auto& [Nq, Nk] : {std::pair{128, 128}, {96, 160}, {160, 96}, {100, 70}}) {
+    for (const bool causal : {true, false}) {
+      const Shape shape{1, 1, 1, Nq, Nk, 32};
+      const TileCount needed = count_tiles(shape, offset_of(shape, causal), tiles);
+      const worker::Reply reply = backward(input("normal", shape, 225, {causal}).given, plan.numbers(32)).reply;
+      const double expected = double(needed.q_tiles + needed.kv_tiles),
+                   got = counter(reply, "block_barriers") - double(tiles_of(Nk, tiles.Bc) + tiles_of(Nq, tiles.Bc));
+      expect(got == expected,
+             fmt::format("the loops of both kernels have {} iterations, expected {} (Nq={}, Nk={}, causal={}, resident "
+                         "tiles of {} rows, streamed tiles of {})",
+                         got, expected, Nq, Nk, causal ? "yes" : "no", tiles.Bc, tiles.Br),
+             got > expected
+                 ? "your code streams a tile past the end; `end` must not exceed Nq if queries stream, Nk if "
+                   "keys stream"
+                 : "your code skips a tile with an unmasked pair; it must load it",
+             got > expected ? "tiles-not-skipped" : "tiles-skipped");
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("only tiles with an unmasked pair are loaded", "[6.6]") {
   expect_visible_tiles();
+  expect_no_empty_iterations();
 }
 
 TEST_CASE("only tiles with a masked pair are masked", "[6.6]") {

@@ -383,6 +383,7 @@ const Claims of_the_whole = {
     {"[whole]", "registers agrees with the oracle", [] { expect_every_kind(); }},
     {"[whole]", "bf16 agrees with the oracle", [] { expect_element(bfloat16); }},
     {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+    {"[whole]", "offsets may exceed 32 bits", [] { expect_offsets_beyond_32_bits(); }},
     {"[whole]", "the answer does not depend on Br, Bc or the number of warps", [] { expect_tiles_do_not_matter(); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},

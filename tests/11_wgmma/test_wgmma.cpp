@@ -349,6 +349,22 @@ TEST_CASE("a persistent block processes one Q tile after another", "[whole]") {
     expect_right(input("rising maximum", {1, 70, 70, 200, 100, d}, 159), chapter_tiles(d));
 }
 
+TEST_CASE("a consumer waits for the tiles that it skips", "[whole]") {
+  require_counters();
+  // The last of two K/V tiles is masked for all rows of the first consumer. An early arrival at V_empty would be an
+  // error only in rare execution orders, so waits are counted.
+  const Tiles tiles = chapter_tiles(64, 3);
+  const Problem problem = input("normal", {1, 1, 1, tiles.Br, tiles.Br, 64}, 161, true).problem;
+  const double kv_tiles = double(tiles_of(tiles.Br, tiles.Bc)), threads = 128.0 * double(consumers(tiles));
+  expect_count(attention(problem, tiles.numbers()).reply, "mbarrier_waits", threads * (1 + 2 * kv_tiles) + 2 * kv_tiles,
+               fmt::format("each thread of a consumer waits for Q once, and for K and V of each of {} tiles; the "
+                           "producer for each stage; {}",
+                           kv_tiles, tiles.text()),
+               "your consumers wait for a skipped K/V tile more or less often than once; they must wait for it once "
+               "before they release it",
+               "waits");
+}
+
 TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
   expect_tiles_do_not_matter();
 }

@@ -105,6 +105,18 @@ void expect_right_deterministic() {
   }
 }
 
+void expect_offsets_beyond_32_bits() {
+  const std::int64_t d = head_dims().back();
+  const Shape shape{1, 16, 16, 70, 90, d};
+  Sizes sizes = small_sizes(d);
+  sizes.variant["skipped_batches"] = batches_beyond_32_bits(shape.H * shape.Nq * d);
+  for (const bool causal : {false, true}) {
+    Input in = input("normal", shape, 9, {causal});
+    in.name += ", after 2^32 elements of other heads";
+    expect_right(in, all_gradients, sizes);
+  }
+}
+
 // ---- Right, in each of its parts ----
 
 void expect_every_column() {

@@ -26,6 +26,8 @@ void expect_sizes_do_not_matter();
 void expect_sizes_for_every_memory(int least_KiB);
 /// By turns: with several heads, whose K/V tiles take their tickets together.
 void expect_right_deterministic();
+/// The last heads of tensors with more than 2^32 elements each.
+void expect_offsets_beyond_32_bits();
 
 // ---- Right, in each of its parts ----
 

@@ -179,6 +179,16 @@ void expect_every_head() {
   });
 }
 
+void expect_offsets_beyond_32_bits() {
+  const std::int64_t d = head_dims().back();
+  const Shape shape{1, 16, 16, 70, 90, d};
+  for (const bool causal : masks()) {
+    Numbers numbers = small_tiles(d).numbers();
+    numbers["skipped_batches"] = batches_beyond_32_bits(shape.H * shape.Nq * d);
+    expect_attention(input("normal", shape, 3, causal).problem, "normal, after 2^32 elements of other heads", numbers);
+  }
+}
+
 // ---- Right, in each of its parts ----
 
 void expect_every_column(std::int64_t width) {

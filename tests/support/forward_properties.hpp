@@ -35,6 +35,8 @@ void expect_any_scale();
 void expect_rows_without_keys();
 /// 65600 heads of one query and one key: each gets its own value, exactly.
 void expect_every_head();
+/// The last heads of tensors with more than 2^32 elements each.
+void expect_offsets_beyond_32_bits();
 
 // ---- Right, in each of its parts ----
 

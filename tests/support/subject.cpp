@@ -224,6 +224,13 @@ void be_patient(double times) {
   patience = times;
 }
 
+double batches_beyond_32_bits(std::int64_t elements) {
+  if (context().backend != Backend::sim)
+    end_test(
+        {Result::skipped, "only the simulator skips thread blocks; with all of them, the tensors would need 30 GB"});
+  return double(((std::int64_t(1) << 32) + elements - 1) / elements);
+}
+
 void expect_many_heads(std::int64_t heads, Numbers numbers,
                        const std::function<WrongWithHead(const Numbers&)>& call_with) {
   const std::int64_t ends = 100;  // the last heads, from 65536 on, are fewer

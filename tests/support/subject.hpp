@@ -32,6 +32,10 @@ void allow_memory(std::uint64_t bytes, const judge::Cause& cause);
 /// Calls the previous chapter's stage (the book's own, unless the reader asked for theirs).
 worker::Reply call_previous(const worker::Call& call);
 
+/// The value of the number "skipped_batches" (common/cuda/skipped_batches.hpp) for which the skipped batches, of so
+/// many elements each, have 2^32 elements: the offsets of what follows exceed 32 bits. Skips the test on the GPU.
+double batches_beyond_32_bits(std::int64_t elements);
+
 /// Each of so many heads, more than a grid has rows, is right. call_with(numbers): calls the code under test, and gives
 /// what says of a head what is wrong with it, or nothing. The first and the last blocks of each launch run, which
 /// tells; only if some of their heads are not right, all do: blocks may be numbered otherwise than heads.
