@@ -410,6 +410,9 @@ TEST_CASE("the scale stays positive and its inverse finite", "[7.4]") {
   // GradScaler continues down to 0, and no step is ever taken again. The book deviates from that.
   expect_states({0x1p-125, 2, 0.5, 2}, {1, 1, 1, 0, 0},
                 {{0x1p-126f, 0}, {0x1p-126f, 0}, {0x1p-126f, 0}, {0x1p-126f, 1}, {0x1p-125f, 0}});
+  // A scale that cannot fall by a whole factor does not change, and the count begins again.
+  expect_states({0x1p-125, 2, 0.25, 3}, {0, 1, 0, 0, 0},
+                {{0x1p-125f, 1}, {0x1p-125f, 0}, {0x1p-125f, 1}, {0x1p-125f, 2}, {0x1p-124f, 0}});
   std::vector<std::int32_t> bad(300, 1);
   std::vector<State> expected;
   for (int i = 0; i < 300; ++i) expected.push_back({std::ldexp(1.0f, std::max(16 - i - 1, -126)), 0});

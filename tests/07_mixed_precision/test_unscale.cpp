@@ -166,6 +166,9 @@ TEST_CASE("a gradient that overflows when unscaled is found", "[7.5]") {
                  "the scaled ones are finite"
                : "",
          alone ? "checked-before-unscaling" : "unknown");
+  expect(!is_found(60000, 0.5f),
+         "a gradient of 60000 with the scale 0.5 is 120000 when unscaled, finite in fp32, but the flag is 1",
+         "your code sets the flag for a finite result; it must set it only for infinity and NaN", "finite-found");
 }
 
 TEST_CASE("a flag that is set stays set", "[7.5]") {
