@@ -41,7 +41,7 @@ __device__ __forceinline__ Task task_of(int index, int heads, int kv_tiles, bool
 }
 
 /// The semaphore of this warp's piece of Q tile i, which is tile `q_tile` counted over all heads. The last K/V tile
-/// that any query of the Q tile attends to has turn 0, and the first K/V tile has the last turn. With a causal mask,
+/// that any query of the Q tile attends to has rank 0, and the first K/V tile has the last rank. With a causal mask,
 /// thread blocks that start together reach the Q tile in this order, since later K/V tiles start at later Q tiles.
 template <class T>
 __device__ __forceinline__ Semaphore<true> semaphore_of(int* semaphores, int q_tile, int i, int kv_tile,

@@ -46,15 +46,15 @@ __device__ __forceinline__ void start_dQ(typename T::DQHalf& dQ, const Tile<type
 template <class T>
 constexpr int dQ_half_size = T::Br* T::d / 2;
 
-/// The semaphore of a Q tile: `turn` is the value of *counter that this block's K/V tile waits for. It is 0 for the
+/// The semaphore of a Q tile: `rank` is the value of *counter that this block's K/V tile waits for. It is 0 for the
 /// last K/V tile with an unmasked pair, 1 for the one before it, and so on.
 struct Semaphore {
   int* counter;
-  int turn;
+  int rank;
 };
 
 // TODO(19.6) address_in_dQ_sum: the address of a step's first padded row in dQ_sum (B·H, padded, d).
-// semaphore_of: the semaphore of its Q tile. One counter per 64 padded rows follows the ticket counter. `turn` is the
+// semaphore_of: the semaphore of its Q tile. One counter per 64 padded rows follows the ticket counter. `rank` is the
 // number of K/V tiles that add before this one. The first of them contains the last key that any query of the Q tile
 // attends to (about 8 lines).
 // BEGIN 19.6
@@ -71,7 +71,7 @@ __device__ __forceinline__ Semaphore semaphore_of(const Call& call, const WorkTi
 // END 19.6
 /// Called by one thread: waits until the counter has the semaphore value of this K/V tile.
 __device__ __forceinline__ void wait_for(const Semaphore& semaphore) {
-  while (*static_cast<volatile int*>(semaphore.counter) != semaphore.turn) {
+  while (*static_cast<volatile int*>(semaphore.counter) != semaphore.rank) {
   }
   __threadfence();  // the following additions are ordered after those of the earlier K/V tiles
 }

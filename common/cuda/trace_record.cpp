@@ -182,14 +182,14 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take_if_any("bulk_loads", c.bulk_loads);
   take_if_any("bulk_stores", c.bulk_stores);
   take_if_any("bulk_reductions", c.bulk_reductions);
-  take_if_any("bulk_reductions_in_turn", c.bulk_reductions_in_turn);
+  take_if_any("bulk_reductions_ordered", c.bulk_reductions_ordered);
   take_if_any("bulk_requests", c.bulk_requests);
   take_if_any("wgmma_instructions", c.wgmma_instructions);
   take_if_any("wgmma_operations", c.wgmma_operations);
   take_if_any("wgmma_wavefronts", c.wgmma_wavefronts);
   take_if_any("wgmma_partial_waits", c.wgmma_partial_waits);
-  take_if_any("wgmma_after_turn", c.wgmma_after_turn);
-  take_if_any("wgmma_waits_in_turn", c.wgmma_waits_in_turn);
+  take_if_any("wgmma_after_window", c.wgmma_after_window);
+  take_if_any("wgmma_waits_in_window", c.wgmma_waits_in_window);
   take_if_any("async_partial_waits", c.async_partial_waits);
   take_if_any("multiplies_beside_copies", c.multiplies_beside_copies);
   take_if_any("shuffles_before_arrival", c.shuffles_before_arrival);

@@ -51,7 +51,7 @@ void Asynchrony::begin_block() {
     lane.last_arrivals = {};
     lane.expects_again_at = nullptr;
     lane.store_groups = 0;
-    lane.turn = Lane::Turn::none;
+    lane.issue_window = Lane::IssueWindow::none;
     lane.shuffles_at_read = -1;
     lane.sleep = Sleep::none;
   }
@@ -76,7 +76,7 @@ void sleep(Sleep reason, int what, int detail) {
   if (lane.block->tracer != nullptr) [[unlikely]]
     lane.block->tracer->begin_wait(*lane.warp, lane.waits_at, lane.block->asynchrony->awaited(lane));
   lane.warp->ready &= ~lane.bit;
-  wait_for_turn();
+  suspend_lane();
 }
 
 void wake(Lane& lane) {

@@ -508,7 +508,7 @@ void start_store(BulkCopy copy) {
     block.global->of(tensor_of(copy)).touched = true;
     count_at(block, copy.pc, [&] {
       ++(copy.kind == BulkCopy::Kind::add ? block.counters.bulk_reductions : block.counters.bulk_stores);
-      block.counters.bulk_reductions_in_turn += copy.kind == BulkCopy::Kind::add && block.polling.address != 0;
+      block.counters.bulk_reductions_ordered += copy.kind == BulkCopy::Kind::add && block.polling.address != 0;
       block.counters.bulk_requests += 2;
     });
   }

@@ -73,7 +73,7 @@ struct Counters {
   std::uint64_t bulk_reductions = 0;  ///< smsp__sass_inst_executed_op_tma_red.sum: bulk reductions
   /// Bulk reductions of a block that has read a volatile location in device memory since its last integer atomic, as
   /// for a semaphore. No metric.
-  std::uint64_t bulk_reductions_in_turn = 0;
+  std::uint64_t bulk_reductions_ordered = 0;
   std::uint64_t bulk_requests = 0;       ///< l1tex__tmain_requests.sum: one per load, two per store or reduction
   std::uint64_t wgmma_instructions = 0;  ///< sm__inst_executed_pipe_tensor_op_gmma.sum: four per wgmma, one per warp
   std::uint64_t wgmma_operations = 0;    ///< sm__ops_path_tensor_op_hgmma_src_fp16.sum and its like: 2 m n k
@@ -81,10 +81,10 @@ struct Counters {
   std::uint64_t wgmma_wavefronts = 0;
   /// Groups that wgmma waits leave in flight, once per warp: the code after the wait overlaps with them. No metric.
   std::uint64_t wgmma_partial_waits = 0;
-  /// Ping-pong scheduling, once per warp. wgmma_after_turn: wgmma issued between a barrier.arrive, which signals the
-  /// next warpgroup, and the next barrier.sync. wgmma_waits_in_turn: waits for wgmma between a barrier.sync and the
+  /// Ping-pong scheduling, once per warp. wgmma_after_window: wgmma issued between a barrier.arrive, which signals the
+  /// next warpgroup, and the next barrier.sync. wgmma_waits_in_window: waits for wgmma between a barrier.sync and the
   /// next barrier.arrive, while no other warpgroup may issue. No metric.
-  std::uint64_t wgmma_after_turn = 0, wgmma_waits_in_turn = 0;
+  std::uint64_t wgmma_after_window = 0, wgmma_waits_in_window = 0;
   std::uint64_t mbarrier_arrivals = 0;  ///< per thread. No metric.
   std::uint64_t mbarrier_waits = 0;     ///< per thread, including those that do not block. No metric.
   /// mma and wgmma of warps that have waited at mbarriers more than once since the previous one. No metric.

@@ -69,8 +69,8 @@ struct alignas(64) Lane {
   const void* expects_again_at = nullptr;  ///< expects bytes at `expects_again`, a copy in flight; null: none
   int expects_again = -1;                  ///< an mbarrier
   int store_groups = 0;                    ///< number of committed bulk groups
-  /// The named barrier instruction that it executed last: barrier.sync (own), barrier.arrive (passed).
-  enum class Turn : std::uint8_t { none, own, passed } turn = Turn::none;
+  /// The named barrier instruction that it executed last: barrier.sync (open), barrier.arrive (closed).
+  enum class IssueWindow : std::uint8_t { none, open, closed } issue_window = IssueWindow::none;
   std::uint16_t waits_since_product = 0;  ///< at mbarriers
   std::int64_t shuffles_at_read = -1;     ///< of its warp at its last operand read; -1: none since its last arrival
 };

@@ -84,7 +84,7 @@ void named_barrier(int number, int threads, bool waits) {
   ++barrier.arrived;
   release(lane, barrier.gathering);
   lane.waits_at = pc;
-  lane.turn = waits ? Lane::Turn::own : Lane::Turn::passed;
+  lane.issue_window = waits ? Lane::IssueWindow::open : Lane::IssueWindow::closed;
   if (waits) barrier.waiting.push_back(&lane);
   if (barrier.arrived == threads) return complete(lane, barrier, number, pc);
   if (waits) sleep(Sleep::named_barrier, number);

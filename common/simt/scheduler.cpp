@@ -78,7 +78,7 @@ void finish_lane() {
     lane.block->asynchrony->end_lane(lane);
   if (warp.alive == 0) flush(warp);
   complete_without(lane);
-  wait_for_turn();
+  suspend_lane();
 }
 
 /// The main loop of a fiber: runs one thread of one block after another.
@@ -237,7 +237,7 @@ void pause_for_counting() {
   Lane& lane = *running;
   lane.warp->ready &= ~lane.bit;
   lane.warp->paused |= lane.bit;
-  wait_for_turn();
+  suspend_lane();
 }
 
 void end_lane() {
@@ -282,7 +282,7 @@ int block_barrier(BarrierResult kind, bool predicate, Where where) {
   if (block.arrived == block.alive) {
     complete_block_barrier(block);
   } else {
-    wait_for_turn();
+    suspend_lane();
   }
   switch (kind) {
     case BarrierResult::none:

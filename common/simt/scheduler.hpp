@@ -40,7 +40,7 @@ inline int pick(Block& block, std::uint32_t mask) {
 }
 
 /// Suspends the running lane, whose bit in `ready` is cleared, until it is ready again.
-__attribute__((always_inline)) inline void wait_for_turn() {
+__attribute__((always_inline)) inline void suspend_lane() {
   Lane& lane = *running;
   Warp& warp = *lane.warp;
   if (warp.ready == 0 && warp.paused != 0) [[unlikely]] {  // the whole warp waits for its records to be counted
@@ -79,7 +79,7 @@ __attribute__((always_inline)) inline void rendezvous(std::uint32_t mask, Collec
   lane.waits_at = pc;
   if (group->arrived != (mask & warp.alive)) [[likely]] {
     warp.ready &= ~lane.bit;
-    wait_for_turn();
+    suspend_lane();
     return;
   }
   const Group all = *group;

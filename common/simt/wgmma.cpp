@@ -293,7 +293,7 @@ void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a
   ++product.issued;
   block.counters.wgmma_instructions += lane.index == 0;
   count_waits_together(lane, block.counters.mbarrier_waits_together);
-  block.counters.wgmma_after_turn += lane.index == 0 && lane.turn == Lane::Turn::passed;
+  block.counters.wgmma_after_window += lane.index == 0 && lane.issue_window == Lane::IssueWindow::closed;
   const bool goes_on = continues(group, index, member, d);
   if (block.launch->detecting) {
     check_fence(lane, product, member, goes_on);
@@ -483,7 +483,7 @@ void wgmma_wait(int groups_left) {
   const int last = group.lanes[std::size_t(member)].committed - groups_left;
   if (last <= group.lanes[std::size_t(member)].complete) return;
   lane.block->counters.wgmma_partial_waits += lane.index == 0 ? std::uint64_t(groups_left) : 0;
-  lane.block->counters.wgmma_waits_in_turn += lane.turn == Lane::Turn::own && lane.index == 0;
+  lane.block->counters.wgmma_waits_in_window += lane.issue_window == Lane::IssueWindow::open && lane.index == 0;
   lane.waits_at = __builtin_return_address(0);
   if (group.executed < last) {
     const bool all = int(group.waiting.size()) == kGroupLanes - 1 && committed_by_all(group) >= last;

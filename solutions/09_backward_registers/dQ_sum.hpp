@@ -57,14 +57,14 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem
 }
 // END 9.7
 
-/// The order of the additions to one warp's piece of a Q tile: a warp may add when *counter equals turn. Empty if
+/// The order of the additions to one warp's piece of a Q tile: a warp may add when *counter equals rank. Empty if
 /// not deterministic.
 template <bool deterministic>
 struct Semaphore {};
 template <>
 struct Semaphore<true> {
   int* counter;
-  int turn;
+  int rank;
 };
 
 /// The counter's current value. `volatile` makes the compiler load it from memory in every call.
@@ -72,7 +72,7 @@ __device__ __forceinline__ int read_counter(const Semaphore<true>& semaphore) {
   return *static_cast<volatile int*>(semaphore.counter);
 }
 
-// wait_for returns when the counter equals this warp's turn; then all earlier additions are visible. `seen` is the
+// wait_for returns when the counter equals this warp's rank; then all earlier additions are visible. `seen` is the
 // value that this lane has read before the matmul. release increments the counter once all additions of this warp are
 // visible. __threadfence() orders, for all threads of the GPU, the accesses of the lane that executes it; __syncwarp()
 // synchronises the lanes of a warp.
@@ -88,10 +88,10 @@ __device__ __forceinline__ int read_counter(const Semaphore<true>& semaphore) {
 // BEGIN 9.8
 __device__ __forceinline__ void wait_for(const Semaphore<true>& semaphore, int seen) {
   if (threadIdx.x % 32 == 0) {
-    while (seen != semaphore.turn) seen = read_counter(semaphore);
+    while (seen != semaphore.rank) seen = read_counter(semaphore);
     __threadfence();  // this warp's additions come after the read of the counter
   }
-  __syncwarp();  // no lane adds before the counter equals turn
+  __syncwarp();  // no lane adds before the counter equals rank
 }
 __device__ __forceinline__ void release(const Semaphore<true>& semaphore) {
   __threadfence();  // this lane's additions come before the increment

@@ -63,11 +63,11 @@ __device__ __forceinline__ float* address_in_dQ_sum(float* dQ_sum, int head, int
 template <class T>
 constexpr int dQ_half_size = T::Br* T::d / 2;
 
-/// The semaphore of a Q tile: `turn` is the value of *counter that this block's K/V tile waits for. It is 0 for the
+/// The semaphore of a Q tile: `rank` is the value of *counter that this block's K/V tile waits for. It is 0 for the
 /// last K/V tile with an unmasked pair, 1 for the one before it, and so on.
 struct Semaphore {
   int* counter;
-  int turn;
+  int rank;
 };
 template <class T>
 __device__ __forceinline__ Semaphore semaphore_of(const Call& call, const WorkTile<T>& work, int q_tile) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ Semaphore semaphore_of(const Call& call, const WorkTi
 }
 /// Called by one thread: waits until the counter has the semaphore value of this K/V tile.
 __device__ __forceinline__ void wait_for(const Semaphore& semaphore) {
-  while (*static_cast<volatile int*>(semaphore.counter) != semaphore.turn) {
+  while (*static_cast<volatile int*>(semaphore.counter) != semaphore.rank) {
   }
   __threadfence();  // the following additions are ordered after those of the earlier K/V tiles
 }

@@ -75,14 +75,14 @@ __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<
   }
 }
 
-/// Orders the additions to a warp's piece of dQ (deterministic mode): this warp adds when *counter equals `turn`. Empty
+/// Orders the additions to a warp's piece of dQ (deterministic mode): this warp adds when *counter equals `rank`. Empty
 /// otherwise.
 template <bool deterministic>
 struct Semaphore {};
 template <>
 struct Semaphore<true> {
   int* counter;
-  int turn;
+  int rank;
 };
 
 /// Reads the counter from device memory. `volatile` makes the compiler read it every time.
@@ -90,14 +90,14 @@ __device__ __forceinline__ int read_counter(const Semaphore<true>& semaphore) {
   return *static_cast<volatile int*>(semaphore.counter);
 }
 
-/// Waits until *counter equals `turn`: then all earlier additions are visible. `seen` is a value read earlier. release:
+/// Waits until *counter equals `rank`: then all earlier additions are visible. `seen` is a value read earlier. release:
 /// makes this warp's additions visible, then increments the counter.
 __device__ __forceinline__ void wait_for(const Semaphore<true>& semaphore, int seen) {
   if (threadIdx.x % 32 == 0) {
-    while (seen != semaphore.turn) seen = read_counter(semaphore);
+    while (seen != semaphore.rank) seen = read_counter(semaphore);
     __threadfence();  // this warp's additions come after those that the counter stands for
   }
-  __syncwarp();  // no lane adds before lane 0 has seen the counter reach `turn`
+  __syncwarp();  // no lane adds before lane 0 has seen the counter reach `rank`
 }
 __device__ __forceinline__ void release(const Semaphore<true>& semaphore) {
   __threadfence();  // this lane's additions are visible before the increment

@@ -227,7 +227,7 @@ TEST_CASE("a warp issues one atomic for all loop iterations and the tail", "[7.5
         reports > 0 && reports <= warps,
         fmt::format("{} gradients, all infinite: {} atomics on the flag, from {} warps", n, reports, warps),
         "your code sets the flag in every iteration or again for the tail; a warp must do so at most once, after both",
-        "atomic-per-turn");
+        "atomic-per-iteration");
   }
 }
 

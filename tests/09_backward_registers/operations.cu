@@ -32,7 +32,7 @@ void backward(const Arguments& call) {
   t.download(call);
 }
 
-/// Two blocks of two warps each. A warp of block 0 has turn 1 of its counter. The warp of block 1 has turn 0: it adds 1
+/// Two blocks of two warps each. A warp of block 0 has rank 1 of its counter. The warp of block 1 has rank 0: it adds 1
 /// in every lane after the warp of block 0 has begun to wait.
 __global__ void ordered_additions_kernel(int* counters, int* begun, int* sums, int* got) {
   const int thread = threadIdx.x, warp = thread / 32;

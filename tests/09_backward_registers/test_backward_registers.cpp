@@ -209,18 +209,18 @@ TEST_CASE("a warp waits for its semaphore", "[9.8]") {
   worker::Call alone("release");
   const std::int32_t released = call(alone.output<std::int32_t>("counter", 1)).output<std::int32_t>("counter")[0];
   expect(released == 1, fmt::format("after one release the counter is {}; it must be 1", released),
-         "release must increment the counter once per warp: one lane adds 1", "turns");
-  // Two blocks of two warps. Block 0 has turn 1 and starts waiting first; block 1 has turn 0 and adds 1 in every lane.
+         "release must increment the counter once per warp: one lane adds 1", "releases");
+  // Two blocks of two warps. Block 0 has rank 1 and starts waiting first; block 1 has rank 0 and adds 1 in every lane.
   worker::Call request("ordered_additions");
   request.number("workers", 2).output<std::int32_t>("got", 64);
   const worker::Reply reply = call(request);
   const std::vector<std::int32_t> got = reply.output<std::int32_t>("got");
   const auto early = std::find(got.begin(), got.end(), 0);
   expect(early == got.end(),
-         fmt::format("thread {} continues before the counter equals its warp's turn, when the preceding additions are "
+         fmt::format("thread {} continues before the counter equals its warp's rank, when the preceding additions are "
                      "not yet visible",
                      early - got.begin()),
-         "wait_for returns before the counter equals semaphore.turn", "turn-not-waited");
+         "wait_for returns before the counter equals semaphore.rank", "semaphore-not-waited");
 }
 
 TEST_CASE("each K/V tile releases its semaphore", "[9.8]") {
@@ -245,7 +245,7 @@ TEST_CASE("every lane adds between wait_for and release", "[9.8]") {
                      2 * pieces),
          "the lanes of a warp are not synchronised: wait_for needs a __syncwarp() after the polling, and release one "
          "between the fences and the increment",
-         "turn-without-syncwarp");
+         "semaphore-without-syncwarp");
   // On the simulator every write is visible at once, so a missing fence changes no result: fences are counted instead.
   worker::Call alone("release");
   const double at_end = counter(call(alone.output<std::int32_t>("counter", 1)), "fences");
@@ -253,11 +253,11 @@ TEST_CASE("every lane adds between wait_for and release", "[9.8]") {
   expect(at_end >= 1, "release executes no __threadfence()",
          "the additions of a warp must be visible to the whole GPU before the counter's increment: each lane needs a "
          "__threadfence()",
-         "turn-without-fence");
+         "semaphore-without-fence");
   expect(of_waits >= pieces, fmt::format("{} calls of wait_for execute {} __threadfence() in total", pieces, of_waits),
          "a warp's additions must come after the read of the counter: wait_for needs a __threadfence() after the "
          "polling, also if `seen` equals the value that it waits for",
-         "turn-without-fence");
+         "semaphore-without-fence");
 }
 
 // ---- 9.9 the loop ----

@@ -286,7 +286,7 @@ TEST_CASE("each K/V tile releases its semaphores in every head", "[14.9]") {
         fmt::format("{} semaphore increments by warps in the Q tiles of all heads, and {} tickets, causal={}",
                     increments, tickets, causal),
         "your code does not increment each Q tile's semaphores exactly once per K/V tile; each warp must do so",
-        "turns");
+        "releases");
   }
 }
 

@@ -119,7 +119,7 @@ inline bool same_rows(const Tensor<float>& a, const Tensor<float>& b, std::int64
   return true;
 }
 
-/// By turns, with the sizes that the stage takes by itself.
+/// In deterministic mode, with the stage's default sizes.
 inline void expect_sequences_as_alone(std::int64_t d,
                                       const std::vector<std::int64_t>& lengths = {50, 0, 1, 33, 64, 0}) {
   const std::int64_t rows = std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0));

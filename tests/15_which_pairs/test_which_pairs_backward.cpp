@@ -294,13 +294,13 @@ TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
     if (got.reply.counters.empty()) continue;
     std::int64_t tickets = mask.lengths.empty() ? tiles_of(300, sizes.Bc) : 0;
     for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.Bc);
-    const std::int64_t turns = count_seen(mask, in.given.problem.shape, sizes).visited * sizes.warps;
+    const std::int64_t releases = count_seen(mask, in.given.problem.shape, sizes).visited * sizes.warps;
     expect_count(
-        got.reply, "semaphores.atomic_requests", double(H * turns + Hkv * tickets),
+        got.reply, "semaphores.atomic_requests", double(H * releases + Hkv * tickets),
         fmt::format("{} semaphore increments by warps in each head of Q, and {} tickets in each K/V head, mask {}",
-                    turns, tickets, mask.name()),
+                    releases, tickets, mask.name()),
         "your code does not increment each Q tile's semaphores exactly once per K/V tile; each warp must do so",
-        "turns");
+        "releases");
   }
 }
 

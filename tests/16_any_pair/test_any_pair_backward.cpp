@@ -79,14 +79,14 @@ struct OtherRank {
   std::int64_t (*of)(BlockLine line, std::int64_t column);
 };
 const OtherRank other_ranks[] = {
-    {"turn-of-empty",
+    {"rank-of-empty",
      "your code counts empty blocks, which never increment the semaphore; it must count only non-empty blocks",
      [](BlockLine, std::int64_t column) { return column; }},
-    {"turn-of-full", "your code counts only full blocks; earlier partial blocks add to dQ too and must be counted",
+    {"rank-of-full", "your code counts only full blocks; earlier partial blocks add to dQ too and must be counted",
      [](BlockLine line, std::int64_t column) { return count_of(line, column, {1}); }},
-    {"turn-of-partial", "your code counts only partial blocks; earlier full blocks add to dQ too and must be counted",
+    {"rank-of-partial", "your code counts only partial blocks; earlier full blocks add to dQ too and must be counted",
      [](BlockLine line, std::int64_t column) { return count_of(line, column, {2}); }},
-    {"turn-from-1", "your code counts the block itself; it must count only earlier blocks, so that ranks start at 0",
+    {"rank-from-1", "your code counts the block itself; it must count only earlier blocks, so that ranks start at 0",
      [](BlockLine line, std::int64_t column) {
        return count_of(line, column, {1, 2}) + 1;
      }},
@@ -214,7 +214,7 @@ TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
         fmt::format("{} blocks of each head are non-empty, and thread blocks draw {} tickets, mask {}",
                     blocks.visited(), blocks.columns, mask.name()),
         "your code does not increment each Q tile's semaphores exactly once per non-empty block; each warp must do so",
-        "turns");
+        "releases");
   }
 }
 

@@ -54,7 +54,7 @@ void bits_of_lanes(const Arguments& call) {
 }
 
 // n; given (n): positions -> numbers (n, 32, 2): cosine and sine of each pair of 64 columns
-__global__ void turn(const float* given, int n, float* numbers) {
+__global__ void angles(const float* given, int n, float* numbers) {
   const int c = int(threadIdx.x);
   for (int i = 0; i < n; ++i) {
     const float2 by = cos_sin<64>(int(given[i]), c);
@@ -62,11 +62,11 @@ __global__ void turn(const float* given, int n, float* numbers) {
   }
 }
 void rotations(const Arguments& call) {
-  fill<float>(call, turn, 32, number(call, "n"));
+  fill<float>(call, angles, 32, number(call, "n"));
 }
 
 // given: left (8), right (8), then cosine and sine (8, 2) -> numbers: left (8), right (8)
-__global__ void turn_chunks(const float* given, float* numbers) {
+__global__ void rotate_one_pair(const float* given, float* numbers) {
   uint4 left{}, right{};
   half *x = reinterpret_cast<half*>(&left), *y = reinterpret_cast<half*>(&right);
   for (int k = 0; k < 8; ++k) x[k] = half(given[k]), y[k] = half(given[8 + k]);
@@ -74,7 +74,7 @@ __global__ void turn_chunks(const float* given, float* numbers) {
   for (int k = 0; k < 8; ++k) numbers[k] = float(x[k]), numbers[8 + k] = float(y[k]);
 }
 void chunks(const Arguments& call) {
-  fill<float>(call, turn_chunks, 1);
+  fill<float>(call, rotate_one_pair, 1);
 }
 
 const Operations operations{{"draw", draw_all}, {"bits", bits_of_lanes}, {"rotations", rotations}, {"chunks", chunks}};

@@ -407,27 +407,27 @@ namespace {
 struct Chunks {
   std::array<double, 8> x, y, cos, sin;
 };
-using Turned = std::pair<double, double> (*)(const Chunks& c, std::size_t k);
-const std::vector<Other<Turned>> other_turns{
-    {"turned-back",
+using Rotated = std::pair<double, double> (*)(const Chunks& c, std::size_t k);
+const std::vector<Other<Rotated>> other_rotated_pairs{
+    {"rotated-back",
      "your code rotates by the opposite angle; x must become x·cos − y·sin, and y must become y·cos + x·sin",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] + c.y[k] * c.sin[k], c.y[k] * c.cos[k] - c.x[k] * c.sin[k]};
      }},
-    {"turned-sign-of-y", "your code subtracts x·sin in the rotated y; it must add x·sin",
+    {"rotated-sign-of-y", "your code subtracts x·sin in the rotated y; it must add x·sin",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * c.cos[k] - c.x[k] * c.sin[k]};
      }},
-    {"turned-sign-of-x", "your code adds y·sin in the rotated x; it must subtract y·sin",
+    {"rotated-sign-of-x", "your code adds y·sin in the rotated x; it must subtract y·sin",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] + c.y[k] * c.sin[k], c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
      }},
-    {"turned-one-after-the-other", "your code computes y from the rotated x; it must use the old x",
+    {"rotated-one-after-the-other", "your code computes y from the rotated x; it must use the old x",
      [](const Chunks& c, std::size_t k) {
        const double x = half_to_float(float_to_half(float(c.x[k] * c.cos[k] - c.y[k] * c.sin[k])));
        return std::pair{x, c.y[k] * c.cos[k] + x * c.sin[k]};
      }},
-    {"turned-neighbours",
+    {"rotated-adjacent",
      "your code rotates adjacent elements as a RoPE pair; the partner of x[k] must be y[k], half a head further on",
      [](const Chunks& c, std::size_t k) {
        const std::size_t even = k / 2 * 2;
@@ -436,34 +436,34 @@ const std::vector<Other<Turned>> other_turns{
        };
        return std::pair{of(c.x), of(c.y)};
      }},
-    {"turned-by-the-neighbour",
+    {"rotated-by-adjacent-angle",
      "your code rotates RoPE pair k + 1 by the angle of RoPE pair k; each RoPE pair must use its own cosine and sine",
      [](const Chunks& c, std::size_t k) {
        const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
        return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * cos + c.x[k] * sin};
      }},
-    {"turned-by-the-neighbour",
+    {"rotated-by-adjacent-angle",
      "your code rotates y[k + 1] by the angle of RoPE pair k; it must use the angle of RoPE pair k + 1, as for x[k + "
      "1]",
      [](const Chunks& c, std::size_t k) {
        const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
        return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * cos + c.x[k] * sin};
      }},
-    {"turned-by-the-neighbour",
+    {"rotated-by-adjacent-angle",
      "your code rotates x[k + 1] by the angle of RoPE pair k; it must use the angle of RoPE pair k + 1, as for y[k + "
      "1]",
      [](const Chunks& c, std::size_t k) {
        const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
        return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
      }},
-    {"turned-cosines-first",
+    {"rotated-cosines-first",
      "your code reads a vector as two cosines, then two sines; it must read cosine, sine, cosine, sine",
      [](const Chunks& c, std::size_t k) {
        const std::size_t even = k / 2 * 2;
        const double cos = k % 2 == 0 ? c.cos[even] : c.sin[even], sin = k % 2 == 0 ? c.cos[even + 1] : c.sin[even + 1];
        return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * cos + c.x[k] * sin};
      }},
-    {"turned-half-alone", "your code rotates only x; it must store the rotated y too",
+    {"rotated-half-alone", "your code rotates only x; it must store the rotated y too",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k]};
      }},
@@ -480,11 +480,11 @@ TEST_CASE("elements half a head apart are rotated as a pair", "[17.5]") {
     given[16 + 2 * k] = float(chunks.cos[k]), given[17 + 2 * k] = float(chunks.sin[k]);
   }
   const auto got = numbers_of("chunks", {}, given, 16);
-  const auto is = [&](Turned of, std::size_t k) {
+  const auto is = [&](Rotated of, std::size_t k) {
     const auto [x, y] = of(chunks, k);
     return std::abs(double(got[k]) - x) <= 0.01 && std::abs(double(got[8 + k]) - y) <= 0.01;  // fp16
   };
-  const Turned right = [](const Chunks& c, std::size_t k) {
+  const Rotated right = [](const Chunks& c, std::size_t k) {
     return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
   };
   std::string wrong;
@@ -499,7 +499,7 @@ TEST_CASE("elements half a head apart are rotated as a pair", "[17.5]") {
         "{8}; wrong k: {9}",
         k, chunks.x[k], chunks.y[k], chunks.cos[k], chunks.sin[k], got[k], got[8 + k], x, y, fmt::join(off, ", "));
   }
-  expect_part(wrong, other_turns, [&](Turned other) {
+  expect_part(wrong, other_rotated_pairs, [&](Rotated other) {
     return off.size() >= 4 && std::ranges::all_of(off, [&](std::size_t k) { return is(other, k); });
   });
   expect_masks(rotations(), 300);

@@ -580,17 +580,17 @@ namespace {
 
 /// 256 queries and keys in blocks of 128 and consumers of 64: the number of tiles of 64 keys that the four consumers
 /// need together, and the number of issue windows.
-struct Passing {
+struct SkippingCase {
   Mask mask;
-  std::int64_t tiles, turns;
+  std::int64_t tiles, issue_windows;
 };
-const Passing passings[] = {
+const SkippingCase skipping_cases[] = {
     {Mask::causal, 1 + 2 + 3 + 4, 2 * (2 + 4)},
     {Mask::within(64, 0), 1 + 2 + 2 + 2, 2 * (2 + 3)},
     {Mask::within(0, 64), 2 + 2 + 2 + 1, 2 * (3 + 2)},
     {Mask::within(0, 0), 4, 2 * (2 + 2)},
 };
-Input passed_over(const Mask& mask) {
+Input skipping_input(const Mask& mask) {
   return masked("normal", {1, 1, 1, 256, 256, 64}, 70, mask);
 }
 
@@ -598,20 +598,20 @@ Input passed_over(const Mask& mask) {
 
 TEST_CASE("every consumer has one issue window per K/V tile of its block", "[18.5]") {
   require_counters();
-  for (const auto& [mask, tiles, turns] : passings) {
-    const worker::Reply reply = attention(passed_over(mask), small).reply;
+  for (const auto& [mask, tiles, issue_windows] : skipping_cases) {
+    const worker::Reply reply = attention(skipping_input(mask), small).reply;
     expect_count(
-        reply, "named_barriers", double(turns + 4 * 2),
+        reply, "named_barriers", double(issue_windows + 4 * 2),
         fmt::format(
-            "each consumer has an issue window per K/V tile of its block, {} together, and 2 barriers for O, {}", turns,
-            mask.name()),
+            "each consumer has an issue window per K/V tile of its block, {} together, and 2 barriers for O, {}",
+            issue_windows, mask.name()),
         "a consumer of your code has more or fewer issue windows than its block has K/V tiles; it must have one per "
         "tile",
-        "turns");
+        "issue-windows");
     // Each of a block's two consumers has half of the issue windows. The producer arrives for K and V of each tile, for
     // Q, and at the end.
     expect_count(
-        reply, "mbarrier_arrivals", double(4 * (2 * turns + 4) + 2 * turns / 2 + 2 * 2),
+        reply, "mbarrier_arrivals", double(4 * (2 * issue_windows + 4) + 2 * issue_windows / 2 + 2 * 2),
         fmt::format("each of a consumer's 4 warps releases Q once, and K and V of each of its block's tiles, {}",
                     mask.name()),
         "a consumer of your code does not release Q and each K/V tile exactly once; it must do so", "arrivals");
@@ -620,8 +620,8 @@ TEST_CASE("every consumer has one issue window per K/V tile of its block", "[18.
 
 TEST_CASE("a consumer skips K/V tiles that its rows do not need", "[18.5]") {
   require_counters();
-  for (const auto& [mask, tiles, turns] : passings)
-    expect_count(attention(passed_over(mask), small).reply, "wgmma_instructions",
+  for (const auto& [mask, tiles, issue_windows] : skipping_cases)
+    expect_count(attention(skipping_input(mask), small).reply, "wgmma_instructions",
                  double(tiles * 4 * (64 / 16 + 64 / 16)),
                  fmt::format("4 consumers of 64 queries need {} K/V tiles of 64 keys together, {}", tiles, mask.name()),
                  "a consumer of your code multiplies a K/V tile that none of its queries needs; it must skip this tile",
@@ -630,7 +630,7 @@ TEST_CASE("a consumer skips K/V tiles that its rows do not need", "[18.5]") {
 
 TEST_CASE("consumers of one block need different K/V tiles, or none", "[18.5]") {
   for (const int lane_seed : {0, 1, 2}) {
-    for (const Passing& each : passings) expect_right(passed_over(each.mask), small, {}, lane_seed);
+    for (const SkippingCase& each : skipping_cases) expect_right(skipping_input(each.mask), small, {}, lane_seed);
     // The first 200 queries attend to no key: neither a whole block nor one consumer of the next block has a K/V tile.
     expect_masked("value mean", {1, 1, 1, 300, 100, 64}, 71, Mask::causal, lane_seed);
     expect_masked("normal", {1, 1, 1, 20, 300, 64}, 72, Mask::within(100, 30), lane_seed);

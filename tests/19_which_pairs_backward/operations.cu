@@ -69,7 +69,7 @@ void steps(const Arguments& call) {
 
 // call_of's numbers, most, count, d: 64 or 128 -> numbers (count, 3 + 5·most): for each thread block its head of K and
 // V, the first row of its sequence and its first key; then for each step head and Q tile, the offset of its dQ in
-// dQ_sum, the offset of its counter in `semaphores`, and its turn; -1 after the last one
+// dQ_sum, the offset of its counter in `semaphores`, and its rank; -1 after the last one
 template <int d>
 __global__ void list_semaphores(Call call, int most, int count, std::int32_t* numbers) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
@@ -86,7 +86,7 @@ __global__ void list_semaphores(Call call, int most, int count, std::int32_t* nu
     const Semaphore semaphore = semaphore_of(call, work, step);
     out[0] = step.head, out[1] = step.q_tile;
     out[2] = std::int32_t(address_in_dQ_sum(call, work, step) - call.dQ_sum);
-    out[3] = std::int32_t(semaphore.counter - call.semaphores), out[4] = semaphore.turn;
+    out[3] = std::int32_t(semaphore.counter - call.semaphores), out[4] = semaphore.rank;
     work.advance(step);
   }
 }

@@ -239,80 +239,81 @@ TEST_CASE("a box holds rows of its sequence, and comes with their statistics", "
   slips.expect_none();
 }
 
-// ---- 19.6 dQ's place and turn ----
+// ---- 19.6 the address of dQ, and its semaphore ----
 
 namespace {
 
-/// What may be taken for dQ's place and turn.
-struct OtherTurn {
+/// A wrong address of dQ, or a wrong semaphore.
+struct OtherSemaphore {
   std::string id, sentence;
-  Int (*row)(const QTile& b) = right_row;       ///< the padded row of dQ_sum
-  Int (*turn_row)(const QTile& b) = right_row;  ///< of the turn's place
+  Int (*row)(const QTile& b) = right_row;            ///< the padded row of dQ_sum
+  Int (*semaphore_row)(const QTile& b) = right_row;  ///< of the semaphore
   Int (*dQ)(Int row, Int d) = [](Int row, Int d) { return row * d; };
   Int (*place)(Int row, Int Br) = [](Int row, Int) { return 1 + row / 64; };
   Int (*number)(const QTile& b) = [](const QTile& b) { return b.last_key() / 128 - b.block.first_key / 128; };
-  std::vector<Int> numbers(const QTile& b) const { return {dQ(row(b), b.d), place(turn_row(b), b.Br), number(b)}; }
+  std::vector<Int> numbers(const QTile& b) const { return {dQ(row(b), b.d), place(semaphore_row(b), b.Br), number(b)}; }
 };
-const OtherTurn other_turns[] = {
+const OtherSemaphore other_semaphores[] = {
     {.id = "place-in-rows",
      .sentence = "your code counts rows in the address of dQ; it must count floats, d per padded row",
      .dQ = [](Int row, Int) { return row; }},
-    {.id = "turn-place-tickets",
+    {.id = "semaphore-at-ticket",
      .sentence = "your code starts the semaphores at `call.semaphores[0]`, which is the ticket counter; they must "
                  "start after it",
      .place = [](Int row, Int) { return row / 64; }},
-    {.id = "turn-place-in-rows",
+    {.id = "semaphore-per-row",
      .sentence = "your code uses one semaphore per padded row; it must use one per 64 padded rows",
      .place = [](Int row, Int) { return 1 + row; }},
-    {.id = "turn-place-in-row-blocks",
+    {.id = "semaphore-per-q-tile",
      .sentence = "your code uses one semaphore per T::Br padded rows; it must use one per 64 padded rows",
      .place = [](Int row, Int Br) { return 1 + row / Br; }},
-    {.id = "turn-of-the-first-query",
+    {.id = "rank-of-first-query",
      .sentence =
          "your code computes the last key from the Q tile's first query; the Q tile's last query must determine it",
      .number = [](const QTile& b) { return b.last_of(b.row()) / 128 - b.block.first_key / 128; }},
-    {.id = "turn-of-the-query-behind",
+    {.id = "rank-of-next-query",
      .sentence =
          "your code computes the last key from the query after the Q tile; the Q tile's last query must determine it",
      .number = [](const QTile& b) { return b.last_of(b.row() + b.Br) / 128 - b.block.first_key / 128; }},
-    {.id = "turn-of-the-key-behind",
+    {.id = "rank-of-next-key",
      .sentence = "your code uses the key one past the range of the Q tile's last query; ranges are half-open, so it "
                  "must use the key before the range's `last`",
      .number = [](const QTile& b) { return (b.last_key() + 1) / 128 - b.block.first_key / 128; }},
-    {.id = "turn-from-the-first",
+    {.id = "rank-from-first",
      .sentence = "your code counts ranks from the first K/V tile; rank 0 must belong to the last K/V tile that the Q "
                  "tile attends to",
      .number = [](const QTile& b) { return b.block.first_key / 128; }},
-    {.id = "turn-negative",
+    {.id = "rank-negative",
      .sentence = "your code computes the rank with the wrong sign; earlier K/V tiles must have higher ranks",
      .number = [](const QTile& b) { return b.block.first_key / 128 - b.last_key() / 128; }},
-    {.id = "turn-of-all-keys",
+    {.id = "rank-of-all-keys",
      .sentence = "your code gives rank 0 to the last K/V tile of the sequence; rank 0 must belong to the last K/V tile "
                  "that the Q tile attends to",
      .number = [](const QTile& b) { return tiles_of(b.block.sequence.window.Nk, 128) - 1 - b.block.first_key / 128; }},
-    {.id = "turn-one-number",
+    {.id = "rank-constant",
      .sentence = "your code gives all K/V tiles of a Q tile the same rank; the rank must decrease by 1 from one K/V "
                  "tile to the next",
      .number = [](const QTile& b) { return b.last_key() / 128; }},
-    {.id = "turn-in-keys",
+    {.id = "rank-in-keys",
      .sentence = "your code subtracts the K/V tile from a key; it must first divide the key by T::Bc, to get the key's "
                  "K/V tile",
      .number = [](const QTile& b) { return b.last_key() - b.block.first_key / 128; }},
-    {.id = "turn-in-row-blocks",
+    {.id = "rank-in-q-tiles",
      .sentence = "your code divides the last key by T::Br; a K/V tile has T::Bc keys, so it must divide by T::Bc",
      .number = [](const QTile& b) { return b.last_key() / b.Br - b.block.first_key / 128; }},
 };
-std::vector<OtherTurn> all_other_turns() {
-  std::vector<OtherTurn> all(std::begin(other_turns), std::end(other_turns));
+std::vector<OtherSemaphore> all_other_semaphores() {
+  std::vector<OtherSemaphore> all(std::begin(other_semaphores), std::end(other_semaphores));
   for (const auto& [id, sentence, row] : other_rows) {
-    all.push_back({.id = id, .sentence = sentence, .row = row, .turn_row = row});
+    all.push_back({.id = id, .sentence = sentence, .row = row, .semaphore_row = row});
     all.push_back({.id = id, .sentence = fmt::format("in the address of dQ, {}", sentence), .row = row});
-    all.push_back({.id = id, .sentence = fmt::format("in the index of the semaphore, {}", sentence), .turn_row = row});
+    all.push_back(
+        {.id = id, .sentence = fmt::format("in the index of the semaphore, {}", sentence), .semaphore_row = row});
   }
   return all;
 }
 
-void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
+void check_semaphores(Slips<OtherSemaphore>& slips, const BlocksCase& c, Int d) {
   const Int Br = d == 64 ? 128 : 64, most = c.most_steps(Br), size = 3 + 5 * most;
   const std::vector<std::int32_t> starts = c.starts();
   worker::Call request = c.request("semaphores", Br);
@@ -320,7 +321,7 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
       .input("starts", starts)
       .output<std::int32_t>("numbers", std::size_t(c.blocks() * size));
   const auto numbers = call(request).output<std::int32_t>("numbers");
-  const OtherTurn right{.id = "", .sentence = ""};
+  const OtherSemaphore right{.id = "", .sentence = ""};
   for (Int b = 0; b < c.blocks(); ++b) {
     const std::int32_t* const of = &numbers[std::size_t(b * size)];
     const Block block = block_of(c, of[0], of[1], of[2]);
@@ -328,11 +329,11 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
       const std::int32_t* const at = of + 3 + 5 * n;
       const QTile step{c, block, at[0], at[1], d, Br};
       const std::vector<Int> got(at + 2, at + 5), wanted = right.numbers(step);
-      slips.keep([&](const OtherTurn& slip) { return slip.numbers(step) == got; });
+      slips.keep([&](const OtherSemaphore& slip) { return slip.numbers(step) == got; });
       if (!slips.wrong.empty() || got == wanted) continue;
       slips.wrong = fmt::format(
           "for Q tile {} of head {} your code returns {}, expected {} (dQ's offset in dQ_sum in floats, the "
-          "semaphore's index in `semaphores`, `turn`); for {}; {} padded rows per head, {} before the sequence; d = "
+          "semaphore's index in `semaphores`, `rank`); for {}; {} padded rows per head, {} before the sequence; d = "
           "{}, {}",
           step.number, step.head, fmt::join(got, ", "), fmt::join(wanted, ", "), block.text(), c.padded(),
           block.sequence.padded, d, c.text());
@@ -343,16 +344,16 @@ void check_turns(Slips<OtherTurn>& slips, const BlocksCase& c, Int d) {
 }  // namespace
 
 TEST_CASE("dQ is added at its Q tile's address, at its semaphore value", "[19.6]") {
-  Slips<OtherTurn> slips;
-  slips.fitting = all_other_turns();
+  Slips<OtherSemaphore> slips;
+  slips.fitting = all_other_semaphores();
   for (const Int d : {64, 128}) {
-    for (const BlocksCase& c : blocks_cases) check_turns(slips, c, d);
-    for (const Window& w : windows) check_turns(slips, {w, 1, 1, 1}, d);
-    check_turns(slips, {{400, 600, 100, 30}, 1, 2, 1}, d);
-    check_turns(slips, {{256, 256, unlimited, 0}, 1, 1, 1}, d);  // its last key ends a K/V tile
+    for (const BlocksCase& c : blocks_cases) check_semaphores(slips, c, d);
+    for (const Window& w : windows) check_semaphores(slips, {w, 1, 1, 1}, d);
+    check_semaphores(slips, {{400, 600, 100, 30}, 1, 2, 1}, d);
+    check_semaphores(slips, {{256, 256, unlimited, 0}, 1, 1, 1}, d);  // its last key ends a K/V tile
   }
   slips.expect_none(
-      "your address of dQ, semaphore or `turn` is not that of the step's Q tile; all three must be those of the step's "
+      "your address of dQ, semaphore or `rank` is not that of the step's Q tile; all three must be those of the step's "
       "Q tile",
       "place-of-dQ");
 }

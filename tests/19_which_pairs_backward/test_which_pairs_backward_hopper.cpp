@@ -189,7 +189,7 @@ TEST_CASE("TMA loads each tile and its statistics once", "[19.5]") {
       expect_loads(masked("normal", {1, 2, 1, 200, 200, d}, 210, mask));
 }
 
-// ---- 19.6 dQ's place and turn ----
+// ---- 19.6 the address of dQ, and its semaphore ----
 
 TEST_CASE("every Q tile's dQ reaches the sum", "[19.6]") {
   std::uint64_t seed = 240;
@@ -238,7 +238,7 @@ TEST_CASE("grouped heads' gradients agree with the oracle for every mask", "[who
     for_every_mask_and_group(d, [&](const Shape& shape, const Mask& mask) {
       if (shape.H == shape.Hkv || (shape.H == 8 && mask.sink.empty())) return;
       if (number++ % 2 == 1) return;
-      const std::int64_t which = number / 2 % 3;  // fp16, bf16 and turns, one after the other
+      const std::int64_t which = number / 2 % 3;  // fp16, deterministic and bf16 in rotation
       const Element element = which == 0 ? bfloat16 : float16;
       expect_right(heads_apart("value mean", shape, ++seed, mask, element), all_gradients,
                    which == 1 ? usual_sizes(d, deterministic_mode) : Sizes(), {}, element);
@@ -341,12 +341,12 @@ TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
     if (got.reply.counters.empty()) continue;
     std::int64_t tickets = mask.lengths.empty() ? tiles_of(270, sizes.Bc) : 0;
     for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.Bc);
-    const std::int64_t turns = count_seen(mask, in.given.problem.shape, sizes).visited;
-    expect_count(got.reply, "semaphores.atomic_requests", double(H * turns + Hkv * tickets),
+    const std::int64_t releases = count_seen(mask, in.given.problem.shape, sizes).visited;
+    expect_count(got.reply, "semaphores.atomic_requests", double(H * releases + Hkv * tickets),
                  fmt::format("{} semaphore increments in each head of Q, and {} tickets in each K/V head, mask {}",
-                             turns, tickets, mask.name()),
+                             releases, tickets, mask.name()),
                  "your code does not increment each Q tile's semaphore exactly once per K/V tile; it must do so",
-                 "turns");
+                 "releases");
   }
 }
 

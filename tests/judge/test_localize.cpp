@@ -238,9 +238,9 @@ TEST_CASE("what other mistakes lead to is no cause beside one that is known") {
   waiting.reports = {race()};
   waiting.reports[0].mistake = simt::Mistake::deadlock;
   CHECK(of({waiting}).causes.at(0).id == "deadlock");
-  const Conclusion conclusion = of({waiting, failed({}, Cause{"turn-not-ended", "no turn ends", "", {}})});
+  const Conclusion conclusion = of({waiting, failed({}, Cause{"not-released", "no semaphore is released", "", {}})});
   REQUIRE(conclusion.causes.size() == 1);
-  CHECK(conclusion.causes[0].id == "turn-not-ended");
+  CHECK(conclusion.causes[0].id == "not-released");
 }
 
 TEST_CASE("of a hidden test neither the measure nor what it tried is told") {

@@ -103,7 +103,7 @@ __host__ __device__ inline float addend(unsigned x, int j, int i) {
 /// Every block adds to every tile of the sum: two warps write their halves, and a third warp adds them by TMA.
 /// Deterministic: block 0 adds to a tile first, then block 1, and so on.
 template <bool deterministic>
-__global__ void additions(float* sum, int* turns, int tiles) {
+__global__ void additions(float* sum, int* semaphores, int tiles) {
   Parts& s = dynamic_shared<Parts>();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp < 2) {
@@ -118,7 +118,7 @@ __global__ void additions(float* sum, int* turns, int tiles) {
   for (int w = 0; w < 2; ++w) barrier_arrive(empty + w, 64);
   for (int j = 0; j < tiles; ++j) {
     if (deterministic && lane == 0) {
-      while (*static_cast<volatile int*>(turns + j) != int(blockIdx.x)) {
+      while (*static_cast<volatile int*>(semaphores + j) != int(blockIdx.x)) {
       }
       __threadfence();
     }
@@ -133,7 +133,7 @@ __global__ void additions(float* sum, int* turns, int tiles) {
     if (deterministic && lane == 0) {
       cp_async_bulk_wait_group<0>();
       __threadfence();
-      atomicAdd(turns + j, 1);
+      atomicAdd(semaphores + j, 1);
     }
     for (int w = 0; w < 2; ++w) {
       if (lane == 0) w == 0 ? cp_async_bulk_wait_group_read<1>() : cp_async_bulk_wait_group_read<0>();
@@ -148,10 +148,10 @@ std::vector<float> sums() {
   const std::vector<float> zeros(tiles * 256, 0.0f);
   const std::vector<int> none(tiles, 0);
   DeviceArray<float> sum("sum", zeros.size(), Role::scratch);
-  DeviceArray<int> turns("turns", none.size(), Role::scratch);
+  DeviceArray<int> semaphores("semaphores", none.size(), Role::scratch);
   sum.upload(std::span<const float>(zeros));
-  turns.upload(std::span<const int>(none));
-  launch(additions<deterministic>, dim3(blocks), dim3(96), sizeof(Parts), sum.data(), turns.data(), tiles);
+  semaphores.upload(std::span<const int>(none));
+  launch(additions<deterministic>, dim3(blocks), dim3(96), sizeof(Parts), sum.data(), semaphores.data(), tiles);
   return values(sum);
 }
 template <bool deterministic, int blocks>
@@ -330,7 +330,7 @@ constexpr Case cases[] = {
     {"tiles with numbers, two consumers", run_tiles_with_numbers<2, 4>},
     {"additions of one block", run_additions<true, 1>},
     {"additions of five blocks", run_additions<false, 5>},
-    {"additions of five blocks in turns", run_additions<true, 5>},
+    {"additions of five blocks in a fixed order", run_additions<true, 5>},
     {"sum read back", run_sum_read_back},
     {"transposed A, fp16, n = 80", run_transposed<half>},
     {"transposed A, bf16, n = 80", run_transposed<__nv_bfloat16>},

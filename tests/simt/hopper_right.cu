@@ -222,17 +222,17 @@ void run_ring() {
 /// Warps pass a value around by mbarriers, with ordinary accesses only.
 __global__ void relay(float* b) {
   __shared__ float value[32];
-  __shared__ Mbarrier turn[4];
+  __shared__ Mbarrier written[4];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    for (Mbarrier& t : turn) mbarrier_init(t, 32);
+    for (Mbarrier& t : written) mbarrier_init(t, 32);
     fence_mbarrier_init();
   }
   __syncthreads();
   for (int round = 0; round < 3; ++round) {
-    if (round > 0 || warp > 0) mbarrier_wait_parity(turn[(warp + 3) % 4], (warp == 0 ? round - 1 : round) & 1);
+    if (round > 0 || warp > 0) mbarrier_wait_parity(written[(warp + 3) % 4], (warp == 0 ? round - 1 : round) & 1);
     value[lane] = round == 0 && warp == 0 ? lane : value[lane] + 1;
-    mbarrier_arrive(turn[warp]);
+    mbarrier_arrive(written[warp]);
   }
   if (warp == 3) b[lane] = value[lane];
 }

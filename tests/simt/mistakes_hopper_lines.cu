@@ -101,13 +101,13 @@ enum class Sum {
   not_waited_for,
   read_too_early,
   cleared_too_late,
-  turn_passed_early,
+  released_early,
 };
 enum Number { written = 1, empty = 3 };  // of barriers, two each
 
 /// Two warps write their parts of a sum, tile by tile, and a third warp adds them to device memory by TMA.
 template <Sum m>
-__global__ void additions(float* sum, float* b, int* turn, int tiles) {
+__global__ void additions(float* sum, float* b, int* semaphore, int tiles) {
   Parts& s = dynamic_shared<Parts>();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp < 2) {
@@ -126,7 +126,7 @@ __global__ void additions(float* sum, float* b, int* turn, int tiles) {
     for (int w = 0; w < 2; ++w) {
       barrier_sync(written + w, 64);
       if (lane == 0) {
-        cp_reduce_async_bulk_add(to + 128 * w, s.part[w], sizeof s.part[w]);  // bug: sum_not_cleared bug: sum_odd_place bug: sum_past_the_sum bug: sum_without_proxy_fence bug: sum_given_before_written other: sum_given_before_written other: sum_overwritten other: sum_place_given_too_early other: sum_place_given_before_the_wait bug: sum_not_committed bug: sum_not_waited_for other: sum_read_too_early other: sum_cleared_too_late other: sum_turn_passed_early
+        cp_reduce_async_bulk_add(to + 128 * w, s.part[w], sizeof s.part[w]);  // bug: sum_not_cleared bug: sum_odd_place bug: sum_past_the_sum bug: sum_without_proxy_fence bug: sum_given_before_written other: sum_given_before_written other: sum_overwritten other: sum_place_given_too_early other: sum_place_given_before_the_wait bug: sum_not_committed bug: sum_not_waited_for other: sum_read_too_early other: sum_cleared_too_late other: sum_released_early
         if constexpr (m != Sum::not_committed) cp_async_bulk_commit_group();
         if constexpr (m == Sum::overwritten) s.part[w][3] = 0;  // bug: sum_overwritten
       }
@@ -142,9 +142,9 @@ __global__ void additions(float* sum, float* b, int* turn, int tiles) {
     }
     __syncwarp();
     if constexpr (m != Sum::place_given_before_the_wait) give_places();
-    if (m == Sum::turn_passed_early && lane == 0) {
+    if (m == Sum::released_early && lane == 0) {
       __threadfence();
-      atomicAdd(turn, 1);  // bug: sum_turn_passed_early
+      atomicAdd(semaphore, 1);  // bug: sum_released_early
     }
     if (m == Sum::cleared_too_late && lane == 0) sum[256 * j + 5] = 0;  // bug: sum_cleared_too_late
   }
@@ -157,10 +157,10 @@ void run_additions() {
   DeviceArray<float> sum("sum", zeros.size(), Role::scratch);
   if (m != Sum::not_cleared) sum.upload(std::span<const float>(zeros));
   auto b = output("b", 32);
-  DeviceArray<int> turn("turn", 1, Role::scratch);
+  DeviceArray<int> semaphore("semaphore", 1, Role::scratch);
   const int first[] = {0};
-  turn.upload(std::span<const int>(first));
-  launch(additions<m>, dim3(1), dim3(96), sizeof(Parts), sum.data(), b.data(), turn.data(), m == Sum::past_the_sum ? 3 : 2);
+  semaphore.upload(std::span<const int>(first));
+  launch(additions<m>, dim3(1), dim3(96), sizeof(Parts), sum.data(), b.data(), semaphore.data(), m == Sum::past_the_sum ? 3 : 2);
   synchronize();
 }
 
@@ -279,7 +279,7 @@ constexpr Case cases[] = {
     {"sum_not_waited_for", run_additions<Sum::not_waited_for>, "bulk store not waited for"},
     {"sum_read_too_early", run_additions<Sum::read_too_early>, "bulk store not waited for"},
     {"sum_cleared_too_late", run_additions<Sum::cleared_too_late>, "bulk store not waited for"},
-    {"sum_turn_passed_early", run_additions<Sum::turn_passed_early>, "bulk store not waited for"},
+    {"sum_released_early", run_additions<Sum::released_early>, "bulk store not waited for"},
     {"store_read_after_a_barrier",
      [] {
        DeviceArray<float> b("b", 64, Role::scratch);

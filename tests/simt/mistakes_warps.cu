@@ -145,9 +145,9 @@ __global__ void failed_assertion(const float* a, float* b) {
 }
 
 /// The second block waits for a semaphore value that the first block never writes.
-__global__ void turn_never_passed(int* turns, float* b) {
+__global__ void never_released(int* semaphores, float* b) {
   if (threadIdx.x == 0) {
-    while (*static_cast<volatile int*>(turns) != int(blockIdx.x)) {  // bug: turn_never_passed
+    while (*static_cast<volatile int*>(semaphores) != int(blockIdx.x)) {  // bug: never_released
     }
   }
   __syncthreads();
@@ -173,14 +173,14 @@ constexpr Case cases[] = {
     {"stored_without_a_product", planted<stored_without_a_product, 32, 0, 256>, "use of an uninitialised fragment"},
     {"failed_assertion", planted<failed_assertion>, "assertion"},
 #if !defined(ZOO_FOR_GPU)  // there it would wait for ever
-    {"turn_never_passed",
+    {"never_released",
      [] {
        const std::vector<int> first(1, 0);
-       DeviceArray<int> turns("turns", std::span<const int>(first));
+       DeviceArray<int> semaphores("semaphores", std::span<const int>(first));
        auto b = output("b", 64);
-       launch(turn_never_passed, dim3(2), dim3(32), 0, turns.data(), b.data());
+       launch(never_released, dim3(2), dim3(32), 0, semaphores.data(), b.data());
      },
-     "deadlock", "turns"},
+     "deadlock", "semaphores"},
 #endif
 };
 

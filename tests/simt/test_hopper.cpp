@@ -110,7 +110,7 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   CHECK(says(report_of("sum_place_given_before_the_wait"), "until the thread that issued the store has waited"));
   CHECK(says(report_of("line_not_expected"), "completes while 128 unexpected bytes are still in flight"));
   CHECK(says(report_of("sum_read_too_early"), "call cp_async_bulk_wait_group<0>()"));
-  CHECK(says(report_of("sum_turn_passed_early"), "after a __threadfence()"));
+  CHECK(says(report_of("sum_released_early"), "after a __threadfence()"));
   CHECK(says(report_of("own_wrong_stride"), "512 bytes apart"));
   CHECK(says(report_of("own_wrong_leading"), "sections of 64 columns start 128 bytes apart"));
 }
@@ -169,9 +169,9 @@ TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is wh
   CHECK(c.wgmma_operations == blocks * 3 * kv_tiles * 2 * (64ull * 128 * 64 + 64ull * 64 * 128));
   CHECK(c.wgmma_wavefronts == blocks * 3 * kv_tiles * (4 * (64 + 128) + 8 * 64) / 4);
   CHECK(c.wgmma_partial_waits ==
-        blocks * 3 * 4 * (kv_tiles - 1));           // for S, overlapped with O += P V of the previous tile
-  CHECK(c.wgmma_after_turn == blocks * 3 * 8 * 4);  // the last O += P V of each consumer
-  CHECK(c.wgmma_waits_in_turn == 0);
+        blocks * 3 * 4 * (kv_tiles - 1));             // for S, overlapped with O += P V of the previous tile
+  CHECK(c.wgmma_after_window == blocks * 3 * 8 * 4);  // the last O += P V of each consumer
+  CHECK(c.wgmma_waits_in_window == 0);
   CHECK(c.shuffles_before_arrival == 0);
   CHECK(c.shared.store_instructions == blocks * 3 * 4 * 16);
   CHECK(c.shared.store_wavefronts == c.shared.store_instructions);
@@ -194,7 +194,7 @@ TEST_CASE("what TMA adds is counted, by the bytes and sectors that it adds to") 
   CHECK(sum.written_bytes() == additions * bytes);
 }
 
-TEST_CASE("in which order TMA adds depends on the seed, and on nothing else; turns are kept") {
+TEST_CASE("the order of TMA additions depends only on the seed; a semaphore fixes it") {
   const KeepOptions keep;
   simt::options().order = simt::Order::shuffled;
   const auto sums = [](std::uint64_t seed, int workers, bool deterministic) {
@@ -202,14 +202,14 @@ TEST_CASE("in which order TMA adds depends on the seed, and on nothing else; tur
     simt::options().workers = workers;
     return zoo::added_by_blocks(deterministic);
   };
-  const std::vector<float> first = sums(1, 1, false), turns = sums(1, 1, true);
+  const std::vector<float> first = sums(1, 1, false), ordered = sums(1, 1, true);
   int different = 0;
   for (std::uint64_t seed = 1; seed < 6; ++seed) {
     const std::vector<float> one = sums(seed, 1, false);
     CHECK(one == sums(seed, 2, false));
     different += one != first;
     for (std::size_t i = 0; i < one.size(); ++i) CHECK(std::abs(one[i] - first[i]) <= 3e-6f * first[i]);
-    CHECK(sums(seed, 2, true) == turns);
+    CHECK(sums(seed, 2, true) == ordered);
   }
   CHECK(different == 4);
 }

@@ -263,8 +263,8 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
     if (lane == 0) mbarrier_arrive(empty[at.stage]);
     at.advance(call);
   };
-  const auto wait_turn = [&] { barrier_sync(1 + own, 256); };
-  const auto pass_turn = [&] { barrier_arrive(1 + (own + 1) % consumers, 256); };
+  const auto begin_issue = [&] { barrier_sync(1 + own, 256); };
+  const auto end_issue = [&] { barrier_arrive(1 + (own + 1) % consumers, 256); };
   const auto mask_and_softmax = [&](int j) {
     const int keys = call.Nk - j * Tiling<d>::Bc, visible = causal ? diagonal + 1 - j * Tiling<d>::Bc : Tiling<d>::Bc;
     const bool scaled =
@@ -273,24 +273,24 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
     online_softmax(S, m, l, rescale, scaled ? 1 : call.scale);
   };
 
-  if (own == consumers - 1) pass_turn();  // consumer 0 starts
+  if (own == consumers - 1) end_issue();  // consumer 0 starts
   mbarrier_wait_parity(smem.Q_full, 0);
   wait(smem.K_full, K);
-  wait_turn();
+  begin_issue();
   start_QK<d>(S, smem.Q[own], smem.K[K.stage], call);
-  pass_turn();
+  end_issue();
   wgmma_wait_group<0>(S);
   leave(smem.K_empty, K);
   mask_and_softmax(work.tiles - 1);
   round_P(P, S);
   if (work.tiles > 1) wait(smem.K_full, K);
   for (int j = work.tiles - 2; j >= 0; --j) {
-    wait_turn();
+    begin_issue();
     start_QK<d>(S, smem.Q[own], smem.K[K.stage], call);  // S = Q K_jᵀ
     rescale_O(O, rescale);
     wait(smem.V_full, V);
     start_PV<d>(O, P, smem.V[V.stage], call);  // O += P V_{j + 1}
-    pass_turn();
+    end_issue();
     if (call.has(Planted::K_left_early)) leave(smem.K_empty, K);
     if (!call.has(Planted::no_wait_for_S)) wgmma_wait_group<1>(S);  // S is complete, O not yet
     if (!call.has(Planted::K_left_early)) leave(smem.K_empty, K);

@@ -328,7 +328,7 @@ void expect_repeatable_deterministic(int runs) {
   const Sizes sizes = usual_sizes(d, deterministic_mode);
   Numbers numbers = sizes.numbers();
   // A Q tile, and five K/V tiles. The simulator's workers take blocks in their order, so that one worker alone
-  // adds in turn, whatever waits; several, with lanes in other orders, do if they wait.
+  // adds in order even if nothing waits; several do so only if they wait.
   const Input in = input("normal", {1, 1, 1, sizes.Br, 5 * sizes.Bc - 1, d}, 365);
   numbers["workers"] = 1;
   const BackwardResult first = backward(in.given, numbers);
@@ -433,20 +433,20 @@ void expect_semaphores(bool of_each_warp) {
       const Shape s{1, 1, 1, 130, Nk, d};
       const Sizes sizes = d == 128 ? small_sizes(d, deterministic_mode) : usual_sizes(d, deterministic_mode);
       const BackwardResult got = expect_right(input("normal", s, 250, {causal}), all_gradients, sizes, {.workers = 1});
-      const double turns = double(count_blocks(s, causal, sizes).visited * (of_each_warp ? sizes.warps : 1));
+      const double releases = double(count_blocks(s, causal, sizes).visited * (of_each_warp ? sizes.warps : 1));
       const double tickets = double(tiles_of(Nk, sizes.Bc));
-      expect_count(got.reply, "semaphores.atomic_requests", turns + tickets,
-                   fmt::format("{} releases of semaphores{}, and {} tickets, Nk={}, d={}, causal={}", turns,
+      expect_count(got.reply, "semaphores.atomic_requests", releases + tickets,
+                   fmt::format("{} releases of semaphores{}, and {} tickets, Nk={}, d={}, causal={}", releases,
                                of_each_warp ? " of warps" : "", tickets, Nk, d, yes_or_no(causal)),
                    "your code releases a Q tile's semaphore more or less often than once; each addition must be "
                    "followed by one release",
-                   "turns");
+                   "releases");
       // Nothing but TMA adds where it adds at all.
-      expect_count(got.reply, "bulk_reductions_in_turn", counter(got.reply, "bulk_reductions"),
+      expect_count(got.reply, "bulk_reductions_ordered", counter(got.reply, "bulk_reductions"),
                    "additions between the wait for the semaphore and its release: all of them",
                    "your code adds to dQ before the wait for the semaphore or after its release; all additions must be "
                    "between the two",
-                   "out-of-turn");
+                   "out-of-order");
     }
   }
 }

@@ -534,17 +534,17 @@ void expect_left_at_once(const worker::Reply& reply, const std::string& how) {
 }
 
 void expect_short_turns(const worker::Reply& reply, double last, const std::string& how) {
-  expect_count(reply, "wgmma_after_turn", last,
+  expect_count(reply, "wgmma_after_window", last,
                "wgmma instructions, one per warp, that consumers issue outside their issue window: only those of the "
                "last O += P V, " +
                    how,
                "your code issues wgmmas of its issue window after the window has ended, among those of the other "
                "consumer; all of them must be issued before it signals the other consumer",
-               "turns");
-  expect_count(reply, "wgmma_waits_in_turn", 0, "waits for a wgmma within an issue window, " + how,
+               "issue-windows");
+  expect_count(reply, "wgmma_waits_in_window", 0, "waits for a wgmma within an issue window, " + how,
                "your code waits for a wgmma before it ends its issue window; it must signal the other consumer as soon "
                "as the wgmmas are issued",
-               "turns");
+               "issue-windows");
 }
 
 void expect_no_extra_memory(const std::string& stored, std::int64_t needed) {

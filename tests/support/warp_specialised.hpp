@@ -80,7 +80,7 @@ inline void expect_ping_pong(const Tiles& tiles, std::int64_t d, int k, int barr
   expect_count(
       reply, "named_barriers", double(consumers(tiles) * (3 + barriers_of_O)),
       fmt::format("{} consumers · (3 issue windows and {} for O), {}", consumers(tiles), barriers_of_O, tiles.text()),
-      "your code opens too many or too few issue windows; each consumer needs one per K/V tile", "turns");
+      "your code opens too many or too few issue windows; each consumer needs one per K/V tile", "issue-windows");
   expect_short_turns(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / k, tiles.text());
 }
 
