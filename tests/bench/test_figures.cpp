@@ -36,7 +36,7 @@ double y_at(const Curve& curve, double x) {
 
 }  // namespace
 
-TEST_CASE("each figure shows what its axes say") {
+TEST_CASE("each figure shows the quantities on its axes") {
   Results results = made_up_results();
   const auto all = figures(results);
 

@@ -30,7 +30,7 @@ TEST_CASE("a log without kernels has no metrics") {
   CHECK(profiled_metrics("==ERROR== The user does not have permission\n").empty());
 }
 
-TEST_CASE("the profiler waits for the stage, and leaves the clocks alone") {
+TEST_CASE("the profiler waits for the stage, and does not change the clocks") {
   const std::vector<std::string> command = profiler_command("/tmp/a log.csv");
   const auto follows = [&](const std::string& flag, const std::string& value) {
     const auto at = std::find(command.begin(), command.end(), flag);

@@ -58,7 +58,7 @@ TEST_CASE("the peak is known for cards that the data sheets list, and for no oth
   CHECK_FALSE(peak_flops("Imagined GPU"));
 }
 
-TEST_CASE("results survive JSON, and shares are of what was measured in the same run") {
+TEST_CASE("results survive JSON, and shares refer to measurements of the same run") {
   const Results results = made_up_results();
   const json document = to_json(results);
   CHECK(to_json(from_json(document)) == document);
@@ -89,7 +89,7 @@ TEST_CASE("results survive JSON, and shares are of what was measured in the same
   CHECK(to_json(from_json(older)) == document);
 }
 
-TEST_CASE("a file that is no result is refused") {
+TEST_CASE("a file that is not a result is refused") {
   CHECK_THROWS_WITH(from_json(json::array()), ContainsSubstring("not a result file of ./workbook bench"));
   json document = to_json(made_up_results());
   document["points"][0].erase("N");
@@ -102,7 +102,7 @@ TEST_CASE("a file that is no result is refused") {
   CHECK_THROWS_WITH(from_json(document), ContainsSubstring("below 1"));
 }
 
-TEST_CASE("CSV has the environment, one line a point, and as many cells in each") {
+TEST_CASE("CSV has the environment and one line per point, all with the same number of cells") {
   Results results = made_up_results();
   results.points[0].name = "a \"quoted\" name";
   std::istringstream lines(to_csv(results));

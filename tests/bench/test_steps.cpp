@@ -48,7 +48,7 @@ std::string steps_for(const std::string& file, std::string text) {
 
 }  // namespace
 
-TEST_CASE("variant by variant a step is added, until the last is the solution") {
+TEST_CASE("each variant adds one step, and the last one is the solution") {
   const book::TemporaryBook folder;
   const book::Book small = folder.load();
   const book::Chapter& chapter = small.chapters[0];
@@ -69,7 +69,7 @@ TEST_CASE("variant by variant a step is added, until the last is the solution") 
   CHECK(variants[2].mask == Mask::none);
 }
 
-TEST_CASE("a step may be a number of the call, and shares the text of the next") {
+TEST_CASE("a step may be an argument of the call, and shares the text of the next") {
   const book::TemporaryBook folder;
   const book::Book small = folder.load();
   const book::Chapter& chapter = small.chapters[0];

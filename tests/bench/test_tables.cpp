@@ -44,7 +44,7 @@ TEST_CASE("the terminal table has every point, and says why one has no time") {
   CHECK(std::count(table.begin(), table.end(), '\n') == 1 + 12 + 1 + 1);  // header, points, empty line, message
 }
 
-TEST_CASE("the goals that chapters set are compared with what was reached") {
+TEST_CASE("the goals that chapters set are compared with the results") {
   const std::vector<workbook::book::Chapter> chapters{
       chapter_with(4, "q_split",
                    {{"SDPA FlashAttention-2", false, 64, 4096, 0, 0.7, 1.0},
@@ -90,7 +90,7 @@ TEST_CASE("the page's sections hold the run's environment, speeds, memory and fi
   CHECK_THAT(sections.at("figures"), ContainsSubstring("![Speed over N.](figures/speed_forward.svg)"));
 }
 
-TEST_CASE("only what stands between the markers is replaced, and a second time gives the same page") {
+TEST_CASE("only the text between the markers is replaced, and a second run gives the same page") {
   const std::string page =
       "# Results\n\nAbove.\n<!-- BEGIN a -->\nold\n<!-- END a -->\nBetween.\n<!-- BEGIN b -->\n<!-- END b "
       "-->\nBelow.\n";
@@ -101,7 +101,7 @@ TEST_CASE("only what stands between the markers is replaced, and a second time g
   CHECK(publish(published, "notes/results.md", {{"a", "new\n"}, {"b", "| table |\n"}}) == published);
 }
 
-TEST_CASE("a page whose markers are gone is refused by name") {
+TEST_CASE("a page without markers is refused by name") {
   const auto refused = [](const std::string& page) {
     try {
       publish(page, "notes/results.md", {{"a", "new\n"}});
@@ -117,7 +117,7 @@ TEST_CASE("a page whose markers are gone is refused by name") {
   CHECK_THAT(refused("<!-- END a -->\n<!-- BEGIN a -->\n"), ContainsSubstring("precedes its BEGIN"));
 }
 
-TEST_CASE("notes/results.md has a place for every section") {
+TEST_CASE("notes/results.md has markers for every section") {
   const std::string page = workbook::book::read_file(std::string(WORKBOOK_SOURCE) + "/notes/results.md");
   const std::string published = publish(page, "notes/results.md", page_sections(made_up_results(), {}, {}, "figures"));
   CHECK_THAT(published, ContainsSubstring("Imagined GPU"));

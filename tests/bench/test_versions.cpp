@@ -33,7 +33,7 @@ using Texts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a chapter is timed in its own element, or in those that are asked for") {
+TEST_CASE("a chapter is timed in its element type, or in the requested ones") {
   CHECK(versions({}) == Texts{"08_registers: float16"});
   CHECK(versions({bfloat16}) == Texts{"08_registers: bfloat16"});
   CHECK(versions({bfloat16, float16}) == Texts{"08_registers: float16", "08_registers, bfloat16: bfloat16"});

@@ -76,7 +76,7 @@ TEST_CASE("members of classes, templates and functions with lambdas are combined
   CHECK(occurrences(text, "template <int d, int n = d / 2>") == 1);
 }
 
-TEST_CASE("what is not the body of a function that runs is kept apart") {
+TEST_CASE("a version that differs outside the bodies of functions that run is kept apart") {
   const Combined combined = combine(base, {{1, with("tile = 64", "tile = 32")},
                                            {2, with("n / 2;", "n / 4;")},
                                            {3, with("{32, 64}", "{64, 32}")},
@@ -94,7 +94,7 @@ TEST_CASE("each body has the line numbers of its own file") {
   CHECK(text.find("#line 21\n\n}  // namespace ch99") != std::string::npos);
 }
 
-TEST_CASE("with a naming, errors in a version can be told from errors in another") {
+TEST_CASE("with a naming, an error names the version that it is in") {
   const Files base{{"f.hpp", "int f() {\n  return 1;\n}\n"}}, other{{"f.hpp", "int f() {\n  return two;\n}\n"}};
   const std::string text = combine(base, {{7, other}}, "edit-").files.at("f.hpp");
   CHECK(text.find("#line 1 \"edit-7\"\n{\n  return two;") != std::string::npos);

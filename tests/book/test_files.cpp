@@ -21,7 +21,7 @@ std::size_t count_files(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("what is written is read back byte for byte") {
+TEST_CASE("a written file is read back byte for byte") {
   const TemporaryFolder folder;
   const std::string text("a\r\nb\0c\xff\n\n", 9);
   write_file(folder / "new/folders/file", text);
@@ -49,7 +49,7 @@ TEST_CASE("a file that cannot be read is named with the reason") {
   CHECK_THAT(message("."), ContainsSubstring("Is a directory"));
 }
 
-TEST_CASE("a write that fails leaves what was there and no temporary file") {
+TEST_CASE("a failed write keeps the old file and leaves no temporary file") {
   const TemporaryFolder folder;
   folder.write("target/file", "old");
   const std::string message =

@@ -19,7 +19,7 @@ TEST_CASE("escapes and control characters go, text stays") {
                    "31m") == "31m");  // the one-byte CSI, as U+009B
 }
 
-TEST_CASE("bytes that are no UTF-8 become U+FFFD, and so nothing that JSON refuses is left") {
+TEST_CASE("bytes that are not UTF-8 become U+FFFD, so that JSON accepts the text") {
   CHECK(clean_text("Gr\xC3\xBC\xC3\x9F"
                    "e") == "Grüße");
   CHECK(clean_text("Gr\xFC"
@@ -39,7 +39,7 @@ TEST_CASE("long text is cut") {
   CHECK(clean_text(std::string(10, 'x'), 10) == "xxxxxxxxxx");
 }
 
-TEST_CASE("XML, Markdown and CSV cannot be left from within") {
+TEST_CASE("text cannot break out of XML, Markdown and CSV") {
   CHECK(xml_text("<b a=\"1\" c='2'>&") == "&lt;b a=&quot;1&quot; c=&apos;2&apos;&gt;&amp;");
   CHECK(markdown_block("a\n```\nb") == "````\na\n```\nb\n````\n");
   CHECK(markdown_block("plain\n") == "```\nplain\n```\n");

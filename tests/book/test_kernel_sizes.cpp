@@ -85,7 +85,7 @@ int longest_kernel(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("a kernel ends where its own brace does") {
+TEST_CASE("a kernel ends at its closing brace") {
   CHECK(longest_kernel(Lines{"__global__ void f() {", "  if (x) {", "  }", "  g();", "}", "void h() {", "}"}) == 5);
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("chapter 5 is chapter 4's kernel and a mask") {
   CHECK(changed <= 120);
 }
 
-TEST_CASE("chapter 14 is chapter 8's kernel and the rows that it takes") {
+TEST_CASE("chapter 14 is chapter 8's kernel and a mapping of its rows") {
   CHECK(changed_between("08_registers/registers.cu", "14_grouped_queries/grouped.cu") <= 60);
   CHECK(changed_between("08_registers/phases.hpp", "14_grouped_queries/phases.hpp") <= 60);
 }
@@ -119,17 +119,17 @@ TEST_CASE("chapter 15 is chapter 8's kernel and a mask") {
   CHECK(changed_between("08_registers/phases.hpp", "15_which_pairs/phases.hpp") <= 60);
 }
 
-TEST_CASE("chapter 16 is chapter 15's kernel and a walk") {
+TEST_CASE("chapter 16 is chapter 15's kernel and an iterator") {
   CHECK(changed_between("15_which_pairs/which_pairs.cu", "16_any_pair/any_pair.cu") <= 60);
 }
 
-TEST_CASE("chapter 17 is chapter 8's kernel, with positions and chance") {
+TEST_CASE("chapter 17 is chapter 8's kernel, with positions and dropout") {
   CHECK(changed_between("08_registers/registers.cu", "17_rope_dropout/rope_dropout.cu") <= 60);
   CHECK(changed_between("09_backward_registers/backward_registers.cu", "17_rope_dropout/rope_dropout_backward.cu") <=
         61);
 }
 
-TEST_CASE("kernel files and kernels can be read at one go") {
+TEST_CASE("kernel files and kernels are short enough to read in one sitting") {
   for (const char* file : {"03_tiled_wmma/tiled_wmma.cu",
                            "03_tiled_wmma/warmups.cu",
                            "04_q_split/layout.hpp",

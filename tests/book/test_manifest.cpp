@@ -60,7 +60,7 @@ TEST_CASE("a manifest with CRLF line ends reads the same") {
   CHECK(folder.load().exercise("1.2").line == 21);
 }
 
-TEST_CASE("the book knows where its files are") {
+TEST_CASE("the book gives the paths of its files") {
   const TemporaryBook folder;
   const Book book = folder.load();
   const Chapter& chapter = book.chapters[0];
@@ -82,7 +82,7 @@ TEST_CASE("a chapter is found by number, name and slug, an exercise by id") {
         "there is no exercise \"1.3\"; there are: 1.1, 1.2");
 }
 
-TEST_CASE("chapters come in the order of their numbers, with gaps, and other folders do not matter") {
+TEST_CASE("chapters are sorted by number, with gaps, and other folders are ignored") {
   const TemporaryBook folder;
   const std::string exercises = sums_manifest.substr(sums_manifest.find("[[exercise]]"));
   std::string tenth = replaced(sums_manifest, exercises, "");
@@ -99,7 +99,7 @@ TEST_CASE("chapters come in the order of their numbers, with gaps, and other fol
   CHECK_FALSE(book.has_solutions(book.chapters[1]));
 }
 
-TEST_CASE("two chapters cannot have one number") {
+TEST_CASE("two chapters cannot have the same number") {
   const TemporaryBook folder;
   folder.write("chapters/01_twin/chapter.toml", replaced(sums_manifest, "slug = \"sums\"", "slug = \"twin\""));
   folder.write("chapters/01_twin/sums.hpp", "");

@@ -134,7 +134,7 @@ TEST_CASE("an empty file has no regions") {
   CHECK(make_stub(parse_marked("file.cpp", "")).empty());
 }
 
-TEST_CASE("the stub keeps the markers and puts TODOs in place of the bodies") {
+TEST_CASE("the stub keeps the markers and replaces the bodies by TODOs") {
   CHECK(make_stub(solution()) == sums_stub);
   CHECK(make_stub(parse_marked("file.cpp", with_crlf(sums_solution))) == sums_stub);
 }
@@ -150,7 +150,7 @@ TEST_CASE("every exercise of a stub is open and none of a solution") {
   for (const Region& region : solution().regions) CHECK_FALSE(is_open(region));
 }
 
-TEST_CASE("stub lines keep their own indentation and may be empty") {
+TEST_CASE("stub lines keep their indentation and may be empty") {
   const MarkedFile file =
       parse_marked("file.cpp",
                    "    // TODO(1.1) Do.\n    // STUB: if (x) {\n    // STUB:   WORKBOOK_TODO(1.1);\n"
@@ -159,7 +159,7 @@ TEST_CASE("stub lines keep their own indentation and may be empty") {
         std::vector<std::string>{"    if (x) {", "      WORKBOOK_TODO(1.1);", "", "    }"});
 }
 
-TEST_CASE("stub lines that would pass for a solution are an error") {
+TEST_CASE("stub lines that look like a solution are an error") {
   const std::string text = "\n// TODO(1.1) Do.\n// STUB: return 0;\n// BEGIN 1.1\nreturn 1;\n// END 1.1\n";
   CHECK_THAT(message_of<MarkerError>([&] { make_stub(parse_marked("file.cpp", text)); }), StartsWith("file.cpp:2: "));
 }
@@ -262,7 +262,7 @@ TEST_CASE("replacing a body leaves every other byte") {
   CHECK_THROWS_AS(replace_body(file, "1.3", {}), MarkerError);
 }
 
-TEST_CASE("what lies outside the regions is equal for a solution, its stub and the stub filled in") {
+TEST_CASE("the text outside the regions is equal for a solution, its stub and the filled-in stub") {
   const std::string outside = outside_regions(solution());
   const MarkedFile stub = parse_marked("file.cpp", sums_stub);
   CHECK(outside_regions(stub) == outside);
@@ -296,7 +296,7 @@ TEST_CASE("one broken marker of a reader costs one exercise") {
   CHECK(found("// TODO(1.1) Add a and b\n", "") == std::pair(true, true));
 }
 
-TEST_CASE("a reader's marker may be at the end of a comment, unless it also has a line of its own") {
+TEST_CASE("a reader's marker may be at the end of a comment, unless it is also on a separate line") {
   const std::string joined =
       "  // TODO(4.4) Rescale O and\n  // l (about 3 lines). BEGIN 4.4\n  O *= factor;  // to BEGIN 4.5\n"
       "  // and no more. END 4.4\n";
@@ -309,7 +309,7 @@ TEST_CASE("a reader's marker may be at the end of a comment, unless it also has 
   CHECK(own.regions[0].begin_line == 2);
 }
 
-TEST_CASE("a region given twice is nobody's") {
+TEST_CASE("a region that occurs twice is rejected") {
   const MarkedFile file = parse_reader("file.cpp", sums_stub + sums_stub);
   CHECK(file.regions.empty());
 }
@@ -337,7 +337,7 @@ TEST_CASE("a file that is no readable text is named, with its line") {
   CHECK_THAT(damage(old), StartsWith("file.cpp: the lines end in CR alone"));
 }
 
-TEST_CASE("a conflict that git has left damages the regions that it touches") {
+TEST_CASE("an unresolved git conflict damages the regions that it touches") {
   const std::string first = "// TODO(1.1) Do.\n// BEGIN 1.1\nint a;\n// END 1.1\n",
                     before = "// TODO(1.2) Do.\n// BEGIN 1.2\n", after = "// END 1.2\n",
                     conflict =

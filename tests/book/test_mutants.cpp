@@ -136,7 +136,7 @@ TEST_CASE("a mutant changes its region and nothing else") {
         replaced(sums_solution, both, ""));
 }
 
-TEST_CASE("a mutant of given code changes what lies outside the regions") {
+TEST_CASE("a mutant of given code changes text outside the regions") {
   const Texts texts = applied("sums.cpp/1");
   CHECK(texts.at("sums.hpp") == sums_header);
   CHECK(texts.at("sums.cpp") == replaced(sums_solution, "int add(int a, int b) {", "int add(int b, int a) {"));

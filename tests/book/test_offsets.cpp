@@ -23,7 +23,7 @@ std::string found_in(const std::string& source) {
 
 }  // namespace
 
-TEST_CASE("a product of shape numbers in 32 bits is found, with its line") {
+TEST_CASE("a 32-bit multiplication of shape sizes is found, with its line") {
   CHECK(found_in("int i =\n  blockIdx.x * blockDim.x + threadIdx.x;") == "2: blockIdx.x * blockDim.x;");
   CHECK(found_in("void f(int Nq, int head) {\n  q += head * Nq * d;\n}") == "2: head * Nq;2: head * Nq * d;");
   CHECK(found_in("const int head = blockIdx.x / tiles;\nconst half* k = K + head * rows * d;") ==
@@ -37,7 +37,7 @@ TEST_CASE("a product of shape numbers in 32 bits is found, with its line") {
   CHECK(found_in("use(a, gridDim.x * blockDim.x)") == "1: gridDim.x * blockDim.x;");
 }
 
-TEST_CASE("a product that is 64 bits wide in time, or small, is not") {
+TEST_CASE("a multiplication that is 64 bits wide in time, or small, is not reported") {
   CHECK(found_in("std::int64_t i = blockIdx.x * std::int64_t(blockDim.x) + threadIdx.x;").empty());
   CHECK(found_in("std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x;").empty());
   CHECK(found_in("void f(std::int64_t Nq) { const std::int64_t head = blockIdx.x; q += head * Nq * d; }").empty());
@@ -75,7 +75,7 @@ std::vector<std::string> bounded_in(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("the book's kernels compute no product of shape numbers in 32 bits") {
+TEST_CASE("the book's kernels multiply no shape sizes in 32 bits") {
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(WORKBOOK_SOURCE) / "solutions")) {
     const std::string extension = entry.path().extension();
@@ -91,7 +91,7 @@ TEST_CASE("the book's kernels compute no product of shape numbers in 32 bits") {
   CHECK(files > 30);
 }
 
-TEST_CASE("what a reader may get wrong in the copy and in the rows of the backward pass is found") {
+TEST_CASE("32-bit offsets in the copy and in the rows of the backward pass are found") {
   const auto wrong = [](const char* file, const std::string& from, const std::string& to) {
     std::string text = read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     const std::size_t at = text.find(from);

@@ -26,7 +26,7 @@ class StartedBook : public TemporaryBook {
 
 }  // namespace
 
-TEST_CASE("an exercise is open, then untested, then what its test said") {
+TEST_CASE("an exercise is open, then untested, then has its test's verdict") {
   const StartedBook folder;
   CHECK(folder.state("1.1") == Progress::untested);
   CHECK(folder.state("1.2") == Progress::open);
@@ -43,7 +43,7 @@ TEST_CASE("progress names the file and the line") {
   CHECK(folder.progress("1.2").line == 14);  // TODO
 }
 
-TEST_CASE("an open exercise does not pass, whatever was remembered") {
+TEST_CASE("an open exercise does not pass, whatever the cache holds") {
   const StartedBook folder;
   save_progress(folder.load(), {{"1.2", true}});
   CHECK(folder.state("1.2") == Progress::open);
@@ -96,7 +96,7 @@ TEST_CASE("an exercise is lost with its markers, alone") {
   CHECK(folder.progress("1.1").line == 0);
 }
 
-TEST_CASE("an exercise in a damaged file is lost, and what damages it is kept") {
+TEST_CASE("an exercise in a damaged file is lost, and the damage is reported") {
   const StartedBook folder;
   folder.edit(sums_file, "  return b + a;", "<<<<<<< HEAD\nreturn b + a;\n=======\nWORKBOOK_TODO(1.1);\n>>>>>>> x");
   CHECK(folder.state("1.1") == Progress::lost);
@@ -120,7 +120,7 @@ TEST_CASE("an exercise in a damaged file is lost, and what damages it is kept") 
   CHECK(folder.progress("1.2").damage.starts_with("chapters/01_sums/sums.cpp: the file is encoded in UTF-16"));
 }
 
-TEST_CASE("a damaged cache counts as empty and is written anew") {
+TEST_CASE("a damaged cache is treated as empty and rewritten") {
   for (const char* damaged : {"", "{", "[]", "{\"1.1\": 1}", "{\"1.1\": {\"hash\": 7, \"passed\": true}}",
                               "{\"1.1\": {\"hash\": \"x\"}}", "\xff\xfe"}) {
     CAPTURE(damaged);

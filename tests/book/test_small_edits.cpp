@@ -31,7 +31,7 @@ TEST_CASE("operators and signs are exchanged") {
   CHECK(gives({"  l += p;"}, "  l = p;", "overwrites instead of accumulating where it computes l"));
 }
 
-TEST_CASE("factors, terms, conditions and statements are left out") {
+TEST_CASE("factors, terms, conditions and statements are removed") {
   CHECK(gives({"  x = a * b + c;"}, "  x = a  + c;", "leaves out a factor"));
   CHECK(gives({"  x = a * b + c;"}, "  x =  b + c;", "leaves out a factor"));
   CHECK(gives({"  x = a * b + c;"}, "  x = a * b ;", "leaves out a term"));
@@ -53,7 +53,7 @@ TEST_CASE("arguments, minimum and maximum, indices and variables are exchanged")
   CHECK(gives({"  const int a = 1, b = 2;", "  x = f(a);"}, "  x = f(b);", "uses a wrong variable, such as b,"));
 }
 
-TEST_CASE("comments and literals are not edited, and lines of a statement share its place") {
+TEST_CASE("comments and literals are not edited, and lines of a statement share its position") {
   CHECK(edits_of({"  // a / b"}).empty());
   CHECK(gives({"  const int x =", "      a / b;"}, "      a % b;", "where it computes x"));
 }

@@ -64,7 +64,7 @@ TEST_CASE("stubs are written where there are none, and then current") {
   CHECK(write_stubs(book, false).written.empty());
 }
 
-TEST_CASE("a stub that nobody touched follows its solution") {
+TEST_CASE("an unedited stub follows its solution") {
   const WrittenBook folder;
   folder.edit(solution, "return 2 * a", "return a + a");
   CHECK(folder.state(reader) == StubState::outdated);
@@ -145,7 +145,7 @@ TEST_CASE("a checkout with CRLF line ends is the stub still") {
   CHECK(folder.state(reader) == StubState::outdated);
 }
 
-TEST_CASE("force writes everything after a backup of what holds work") {
+TEST_CASE("force writes everything after a backup of files that contain work") {
   const WrittenBook folder;
   folder.edit(reader, todo, "return b + a;");
   folder.edit(given, "int add", "long add");
@@ -207,7 +207,7 @@ TEST_CASE("nothing is written while a solution has an error") {
   CHECK_FALSE(folder.exists(given));
 }
 
-TEST_CASE("reset puts one exercise back and leaves every other byte") {
+TEST_CASE("reset restores one exercise and leaves every other byte") {
   const WrittenBook folder;
   std::string work = replaced(sums_stub, todo, "return b + a;");
   work = "\xEF\xBB\xBF" + with_crlf(replaced(work, "int twice(int a)", "int twice(int  a)")) + "// the end";
@@ -251,7 +251,7 @@ TEST_CASE("reset refuses where the markers are gone, and names the line") {
   CHECK_THROWS_AS(reset_exercise(folder.load(), "1.7"), ManifestError);
 }
 
-TEST_CASE("reset of a file puts it back whatever it holds") {
+TEST_CASE("reset of a file restores it whatever it holds") {
   const WrittenBook folder;
   folder.write(reader, "all gone");
   CHECK(read_file(reset_file(folder.load(), "1.2")) == "all gone");

@@ -33,7 +33,7 @@ Case run_with(Words arguments, Words said) {
 
 }  // namespace
 
-TEST_CASE("files that are not what they say are refused") {
+TEST_CASE("files whose content does not match their type are refused") {
   const WorkbookCopy book;
   const std::string q = good_npy("q.npy", normal_tensor({1, 2, 8, 32}, 1));
   const std::string k = good_npy("k.npy", normal_tensor({1, 2, 12, 32}, 2));
@@ -198,7 +198,7 @@ TEST_CASE("a folder that is not writable is refused beforehand") {
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
 }
 
-TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with what there is") {
+TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with the known ones") {
   const WorkbookCopy book;
   const std::string exercises = "there are: 1.1, 1.2, 1.3, 2.1, 2.2, 2.3";
   const std::string chapters = "there are: 01_naive_attention, 02_online_softmax";

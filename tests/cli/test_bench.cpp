@@ -64,7 +64,7 @@ test::RunOptions without_programs() {
 
 }  // namespace
 
-TEST_CASE("bench without a GPU times the CPU's chapters, says what it cannot, and ends well") {
+TEST_CASE("bench without a GPU times the CPU's chapters, lists what needs a GPU, and succeeds") {
   if (has_gpu()) SKIP("this machine has a GPU");
   const WorkbookCopy book;
   const Ran ran = book.run(small_bench({}));
@@ -104,7 +104,7 @@ TEST_CASE("bench --json follows notes/json.md, from a run and from a file") {
   expect_schema(book, "bench", {shown, book.run(small_bench({"--json"})).document()});
 }
 
-TEST_CASE("the reader's own stage is timed with --chapters; an open exercise is no time") {
+TEST_CASE("the reader's stage is timed with --chapters; an open exercise gives no time") {
   if (has_gpu()) SKIP("this machine has a GPU");
   const WorkbookCopy book;
   const Ran open = book.run(small_bench({"--chapters", "--json"}));
@@ -145,7 +145,7 @@ TEST_CASE("bench refuses stages, folders and files that are not there, before it
   expect_refused(book.run({"bench", "--from", file}), 2, {"--from " + file, "not a result file of ./workbook bench"});
 }
 
-TEST_CASE("without Node the results are shown and the plots left out; nothing is published") {
+TEST_CASE("without Node the results are shown without plots; nothing is published") {
   const WorkbookCopy book;
   const std::string page = book.read("notes/results.md");
   const Ran ran = book.run({"bench", "--from", made_up_file()}, without_programs());
@@ -158,7 +158,7 @@ TEST_CASE("without Node the results are shown and the plots left out; nothing is
   CHECK(book.read("notes/results.md") == page);
 }
 
-TEST_CASE("without Python, or without PyTorch in it, the peers are left out with a word") {
+TEST_CASE("without Python, or without PyTorch in it, the peers are skipped with a note") {
   if (has_gpu()) SKIP("this machine has a GPU");
   const WorkbookCopy book;
   book.write("common/bench/peers.py", book::read_file(std::string(WORKBOOK_SOURCE) + "/common/bench/peers.py"));
@@ -200,7 +200,7 @@ TEST_CASE("--publish fills the page's markers from a run on a GPU, and refuses a
   expect_refused(book.run({"bench", "--from", made_up_file(), "--publish"}), 3, {"notes/results.md", "END goals"});
 }
 
-TEST_CASE("bench --library wants --peers and a file that is there") {
+TEST_CASE("bench --library requires --peers and an existing file") {
   const WorkbookCopy book;
   expect_refused(book.run(small_bench({"--library", "none.so"})), 2, {"--library: a library is timed as a peer"});
   expect_refused(book.run(small_bench({"--peers", "--library", "none.so"})), 2, {"--library none.so: no such file"});

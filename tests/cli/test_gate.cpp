@@ -84,7 +84,7 @@ TEST_CASE("the gate fails for a solution that changed without new stubs") {
                  book.line_of(solution, "// A new remark."), "the solution has changed since");
 }
 
-TEST_CASE("the gate fails for a picture that is not what is drawn, one that is missing, and one that nobody asks for") {
+TEST_CASE("the gate fails for an outdated, a missing and an unused picture") {
   if (worker::find_program("node").empty()) SKIP("Node is not installed");
   const WorkbookCopy book;
   const std::string picture = "chapters/02_online_softmax/pictures/softmax.svg";
@@ -248,7 +248,7 @@ TEST_CASE("the gate fails for a picture that its lesson does not show") {
   expect_failure(book, "lessons", lesson, 1, "the picture pictures/roofline.svg is not shown");
 }
 
-TEST_CASE("the gate fails for a lesson whose first exercise comes late, or never") {
+TEST_CASE("the gate fails for a lesson whose first exercise is late, or missing") {
   const WorkbookCopy book;
   const std::string text = book.read(lesson);
   std::string words = "\n";

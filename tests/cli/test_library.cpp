@@ -34,7 +34,7 @@ std::string call_of(const WorkbookCopy& book, const std::string& library, const 
 
 }  // namespace
 
-TEST_CASE("library --json follows notes/json.md; Python is told of what is open, of races and of places outside") {
+TEST_CASE("library --json follows notes/json.md; Python reports open exercises, races and invalid addresses") {
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const auto make = [&] {

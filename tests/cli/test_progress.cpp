@@ -29,7 +29,7 @@ std::string state_of(const WorkbookCopy& book, const std::string& id) {
 
 }  // namespace
 
-TEST_CASE("a fresh book shows two chapters, six exercises to do, and what to do first") {
+TEST_CASE("a fresh book shows two chapters, six open exercises, and the first one to solve") {
   const WorkbookCopy book;
   for (const std::vector<std::string>& arguments : {std::vector<std::string>{}, {"status"}}) {
     const Ran ran = book.run(arguments);
@@ -45,7 +45,7 @@ TEST_CASE("a fresh book shows two chapters, six exercises to do, and what to do 
   CHECK_FALSE(book.exists(".workbook"));
 }
 
-TEST_CASE("an exercise without points is not what to do next") {
+TEST_CASE("an exercise without points is not suggested next") {
   const WorkbookCopy book;
   book.edit("chapters/01_naive_attention/chapter.toml",
             "slug = \"scaled_scores\"\ntitle = \"Scaled and masked scores\"\npoints = 2",
@@ -58,7 +58,7 @@ TEST_CASE("an exercise without points is not what to do next") {
   CHECK(state_of(book, "1.1") == "open");
 }
 
-TEST_CASE("status follows the work: untested, passing, untested again, failing") {
+TEST_CASE("status follows the work: untested, passed, untested again, failed") {
   const WorkbookCopy book;
   book.solve("1.3");
   CHECK(state_of(book, "1.3") == "untested");
@@ -103,7 +103,7 @@ TEST_CASE("hints grow one by one, stay at the last, and are remembered in the bo
   CHECK(contains(book.run({"hint", "2.1", "--all"}).out, "hint 2 of "));
 }
 
-TEST_CASE("reset puts one region back, keeps a copy, and leaves the rest as it is") {
+TEST_CASE("reset restores one region, keeps a copy, and changes nothing else") {
   const WorkbookCopy book;
   const std::string stub = book.readers_body("1.1");
   book.fill_in("1.1", "  S(0, 0) = 41;\n");

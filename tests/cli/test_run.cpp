@@ -32,7 +32,7 @@ std::vector<std::int64_t> sizes_of(const Tensor<float>& tensor) {
 
 }  // namespace
 
-TEST_CASE("every stage is right on the book's own text, causal or not") {
+TEST_CASE("every stage is right on the built-in text, causal or not") {
   const WorkbookCopy book;
   for (const bool causal : {false, true}) {
     std::vector<std::string> arguments{"run", "--json", "--seq", "256", "--backend", "cpu"};
@@ -68,7 +68,7 @@ TEST_CASE("every stage is right on the book's own text, causal or not") {
   CHECK(contains(book.run({"run", "--seq", "256", "--backend", "cpu"}).out, "1.0 MiB  ok\n"));
 }
 
-TEST_CASE("the book's own text stays as it is when a page is edited") {
+TEST_CASE("the built-in text does not change when a page is edited") {
   const WorkbookCopy book;
   const auto errors = [&] {
     const json document = book.run({"run", "--json", "--seq", "256", "--backend", "cpu"}).document();
@@ -126,7 +126,7 @@ TEST_CASE("a stage whose memory would not suffice refuses beforehand, with exit 
   expect_right(document["stages"][1]);
 }
 
-TEST_CASE("Q, K, V from files come back as O and LSE within the bounds") {
+TEST_CASE("Q, K, V from files give O and LSE within the bounds") {
   const WorkbookCopy book;
   for (const int rank : {4, 3}) {
     const std::int64_t B = rank == 4 ? 2 : 1;
@@ -298,7 +298,7 @@ TEST_CASE("the seed makes the input, and the same seed the same input") {
   CHECK(written["1"] != written["2"]);
 }
 
-TEST_CASE("the reader's stages: todo, wrong and right are told apart") {
+TEST_CASE("the reader's stages are reported as todo, wrong or right") {
   const WorkbookCopy book;
   const Ran todo = book.run({"run", "--chapters", "--seq", "64", "--json", "--out", scratch("o.npy").string()});
   CHECK(todo.exit_code == 1);
@@ -344,7 +344,7 @@ TEST_CASE("a bound that is larger than the output gives no verdict, and an endle
   CHECK(book.run({"run", "--seq", "64", "--stage", "2", "--text", "/dev/zero"}, {.time = 60}).exit_code == 0);
 }
 
-TEST_CASE("numbers that are not finite are strings, and what a stage throws is UTF-8 again") {
+TEST_CASE("non-finite numbers are strings, and a stage's exception text is made valid UTF-8") {
   const WorkbookCopy book;
   for (const char* id : {"1.1", "1.2"}) book.solve(id);
   book.fill_in("1.3", "  for (float& o : O.elements()) o = NAN;\n");

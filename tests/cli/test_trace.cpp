@@ -65,7 +65,7 @@ std::string line_with(const std::string& text, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("trace 3: what every tensor, barrier and product costs is what the formulas say") {
+TEST_CASE("trace 3: counters of every tensor, barrier and matmul match the formulas") {
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   struct Case {
@@ -153,7 +153,7 @@ TEST_CASE("trace 3 as text: the same figures, and the map") {
   CHECK_FALSE(contains(ran.out, "l1tex__"));
 }
 
-TEST_CASE("trace --metrics names what Nsight Compute counts, as the simulator's headers do") {
+TEST_CASE("trace --metrics uses Nsight Compute's names, as the simulator's headers do") {
   require_counts();
   const WorkbookCopy book;
   const Ran ran = book.run({"trace", "1", "--metrics", "--seq", "64", "--heads", "1"});
@@ -255,7 +255,7 @@ TEST_CASE("a tile that the kernel notes as masked is one in the map") {
   CHECK(contains(line_with(out, "\"masked tile\""), "noted 2 times"));
 }
 
-TEST_CASE("trace of a backward pass: each kernel reads its own rows once and the others' for each of its blocks") {
+TEST_CASE("trace of a backward pass: each kernel reads its resident rows once, the others once per block") {
   require_counts();
   if (!fs::exists(fs::path(WORKBOOK_SOURCE) / "chapters" / ch06)) SKIP("chapter 6 is not in the book yet");
   const WorkbookCopy book = book_with(ch06);
@@ -315,7 +315,7 @@ TEST_CASE("an open exercise: which one, where, and exit code 1") {
   CHECK(book.run({"trace", "3", "--seq", "64", "--heads", "1"}).exit_code == 0);
 }
 
-TEST_CASE("mistakes do not end the trace: it shows what the kernel did, and the reports") {
+TEST_CASE("mistakes do not end the trace: it shows the counters and the reports") {
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const std::vector<std::string> arguments{"trace", "3", "--json", "--seq", "128", "--heads", "1"};
@@ -450,7 +450,7 @@ TEST_CASE("trace --json follows notes/json.md") {
   expect_schema(book, "trace", {traced({"trace", "3"}), traced({"trace", "1"})});
 }
 
-TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
+TEST_CASE("trace refuses invalid arguments, with exit code 2") {
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const std::string page = scratch("trace.html").string(), folder = scratch("missing/trace.html").string();
@@ -531,7 +531,7 @@ TEST_CASE("a map larger than the line is scaled down, and says so") {
   }
 }
 
-TEST_CASE("a race in a given file is told of the reader's copy, not of that in which an exercise is judged") {
+TEST_CASE("a race in a given file is reported at the reader's copy, not at the copy that the judge builds") {
   require_counts();
   const WorkbookCopy book = book_with(ch06);
   const std::string mine = "chapters/" + ch06 + "/backward.cu", given = "chapters/" + ch06 + "/fragments.hpp";

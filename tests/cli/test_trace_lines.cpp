@@ -94,7 +94,7 @@ TEST_CASE("trace --lines: each access counts for one line, and lines add up to t
   CHECK(multiplied == 2);  // of Q and of K
 }
 
-TEST_CASE("trace --lines --beside book: conflicts stand in their line, with lanes and bank, and not in the book's") {
+TEST_CASE("trace --lines --beside book: conflicts are at the reader's line only, with lanes and bank") {
   require_counts();
   const WorkbookCopy book = with_conflicts();
   const std::string page = scratch("lines.html").string();
@@ -175,7 +175,7 @@ TEST_CASE("trace --operation runs another kernel of the chapter, and --lines com
   CHECK_FALSE(contains(books.out, "the simulator reports"));
 }
 
-TEST_CASE("trace --beside and --operation refuse what they cannot show, with exit code 2") {
+TEST_CASE("trace --beside and --operation refuse invalid arguments, with exit code 2") {
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const std::string page = scratch("beside.html").string();
@@ -200,7 +200,7 @@ TEST_CASE("trace --beside and --operation refuse what they cannot show, with exi
     expect_refused(book, traced(wrong.arguments, {"--json"}), wrong.said);
 }
 
-TEST_CASE("the page follows a row's m, l and O to what the kernel writes") {
+TEST_CASE("the page follows a row's m, l and O up to the kernel's output") {
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const std::string page = scratch("rows.html").string(), O_file = scratch("O.npy").string(),

@@ -105,7 +105,7 @@ TEST_CASE("a training that is stopped goes on from its checkpoint to the same lo
   CHECK(book::read_file(checkpoint) == book::read_file(scratch("whole") / "train.checkpoint"));
 }
 
-TEST_CASE("train refuses what it cannot do, and writes nothing") {
+TEST_CASE("train refuses invalid arguments, and writes nothing") {
   const WorkbookCopy book;
   const auto refused = [&](const std::vector<std::string>& more, const std::string& what) {
     expect_refused(book, small("refused", more), {what});

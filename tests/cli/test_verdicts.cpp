@@ -122,7 +122,7 @@ TEST_CASE("a wrong exercise fails alone, and blocks the tests of the whole chapt
     if (test.at("exercise") == "whole") CHECK(test.at("blocked_by") == "1.1");
 }
 
-TEST_CASE("code that does not survive is a named result, no pass, and leaves the other chapter testable") {
+TEST_CASE("a crash is a named result, not a pass, and the other chapter stays testable") {
   struct Sabotage {
     std::string name;
     std::string body;     // instead of exercise 1.3
@@ -194,7 +194,7 @@ TEST_CASE("a compile error names the reader's file and line, in the graft too") 
   CHECK(contains(messages(run, "1.2"), fmt::format("{}:{}:", file_1, line)));
 }
 
-TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
+TEST_CASE("a lost marker costs one exercise, and the message names the fix") {
   struct Lost {
     std::vector<std::string> lines;
     std::string said;
@@ -264,7 +264,7 @@ TEST_CASE("a file that is no readable text, or that holds a conflict, is named, 
        {"test", "status"});
 }
 
-TEST_CASE("a region that needs a helper from outside passes by the whole chapter, and a note says so") {
+TEST_CASE("a region that needs a helper from outside is judged in the whole chapter, with a note") {
   const WorkbookCopy book;
   solve_chapter_1(book);
   book.edit(file_1, "void scaled_scores(",
@@ -303,7 +303,7 @@ TEST_CASE("right answers written differently pass, whatever the line ends") {
   CHECK(contains(status["next"], "all exercises are solved"));
 }
 
-TEST_CASE("the book's own solutions pass, and leave no trace in the reader's progress") {
+TEST_CASE("the solutions pass, and do not change the reader's progress") {
   const WorkbookCopy book;
   const Ran ran = book.run({"test", "--solutions", "--json"});
   CHECK(ran.exit_code == 0);
@@ -314,7 +314,7 @@ TEST_CASE("the book's own solutions pass, and leave no trace in the reader's pro
   CHECK_FALSE(book.exists(".workbook/progress.json"));
 }
 
-TEST_CASE("the stage before is the book's unless the reader's is asked for") {
+TEST_CASE("the previous stage is the book's unless the reader's is requested") {
   const WorkbookCopy book;
   for (const char* id : {"2.1", "2.2", "2.3"}) book.solve(id);
   CHECK(book.run({"test", "2"}).exit_code == 0);  // chapter 1 is open
@@ -429,7 +429,7 @@ TEST_CASE("given lines that were changed are named: an exercise alone is tested 
   CHECK(contains(book.run({"test", "1.1"}).out, note));
 }
 
-TEST_CASE("what grading would not take is noted at home: what is compiled and named, not what a comment says") {
+TEST_CASE("test notes code that grading would refuse, and ignores comments") {
   if (worker::kSanitized) SKIP("a sanitizer adds to every object file");
   const WorkbookCopy book;
   solve_chapter_1(book);
@@ -449,7 +449,7 @@ TEST_CASE("what grading would not take is noted at home: what is compiled and na
   CHECK(contains(noted("  std::remove(\"\");"), "calls remove, which is not allowed in an answer: "));
 }
 
-TEST_CASE("what is next is said when everything passes too") {
+TEST_CASE("the next step is shown when everything passes too") {
   const WorkbookCopy book;
   book.solve("1.2");
   CHECK(contains(book.run({"test", "1.2"}).out,
@@ -471,7 +471,7 @@ TEST_CASE("what is next is said when everything passes too") {
   }
 }
 
-TEST_CASE("the compiler's warnings are shown where they are about the reader's own lines") {
+TEST_CASE("the compiler's warnings are shown if they are about the reader's lines") {
   const WorkbookCopy book;
   solve_chapter_1(book);
   book.edit(file_1, "  // END 1.2", "  if (int one = 1) one == 2;\n  // END 1.2");
@@ -484,7 +484,7 @@ TEST_CASE("the compiler's warnings are shown where they are about the reader's o
   CHECK(contains(book.run({"test", "1"}).out, "warning: "));
 }
 
-TEST_CASE("what the code prints is shown when a test passes too") {
+TEST_CASE("the code's output is shown when a test passes too") {
   const WorkbookCopy book;
   book.solve("1.3");
   book.edit(file_1, "  // END 1.3", "  std::printf(\"%d rows\\n\", int(O.rows()));\n  // END 1.3");

@@ -326,7 +326,7 @@ TEST_CASE("an fp16 backward that rounds too early is outside the bounds, where i
   CHECK(!table.empty());
 }
 
-TEST_CASE("what no pair reaches has bound 0, so that only a gradient of 0 passes") {
+TEST_CASE("a gradient without an unmasked pair has bound 0, so only 0 is accepted") {
   const Case rows(make_input("normal", {.shape = {1, 1, 1, 8, 5, 32}, .mask = true}), float16_precision(), to_fp16);
   for (std::int64_t i = 0; i < 8 * 32; ++i) CHECK((rows.bounds.dQ.element.values[i] == 0) == (i / 32 < 3));
   for (const double bound : rows.bounds.dK.element.values) CHECK(bound > 0);

@@ -67,7 +67,7 @@ TEST_CASE("rounding goes to the nearest, ties to even, at every halfway point") 
   }
 }
 
-TEST_CASE("float16 spans what the book says") {
+TEST_CASE("float16 has the range that the book gives") {
   CHECK(half_to_float(0x0001) == 0x1p-24f);  // 5.96e-8
   CHECK(half_to_float(0x0400) == 0x1p-14f);  // 6.10e-5
   CHECK(half_to_float(0x7bff) == 65504.0f);
@@ -98,7 +98,7 @@ TEST_CASE("bfloat16 has the range of float and eight bits") {
   CHECK(float_to_bfloat16(std::numeric_limits<float>::infinity()) == 0x7f80);
 }
 
-TEST_CASE("a NaN whose payload lies in the low bits does not become an infinity") {
+TEST_CASE("a NaN with its payload in the low bits does not become an infinity") {
   const float nan = std::bit_cast<float>(0x7f800001u);
   CHECK(std::isnan(half_to_float(float_to_half(nan))));
   CHECK(std::isnan(bfloat16_to_float(float_to_bfloat16(nan))));
@@ -106,7 +106,7 @@ TEST_CASE("a NaN whose payload lies in the low bits does not become an infinity"
   CHECK(std::isnan(half_to_float(float_to_half(std::bit_cast<float>(0xffffffffu)))));
 }
 
-TEST_CASE("e4m3 goes to the nearest of its 127 numbers, and to 448 beyond") {
+TEST_CASE("e4m3 rounds to the nearest of its 127 numbers, and to 448 beyond") {
   const auto number = [](int code) {  // of a code below 127; its step doubles every 8 codes
     return code < 8 ? std::ldexp(double(code), -9) : std::ldexp(double(8 + code % 8), code / 8 - 10);
   };

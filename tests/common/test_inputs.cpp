@@ -253,7 +253,7 @@ TEST_CASE("negative logits: exp of every scaled score is 0 in float") {
   }
 }
 
-TEST_CASE("a kind says what it exposes, and an unknown kind is refused with those that exist") {
+TEST_CASE("a kind names the mistakes it exposes, and an unknown kind is refused with the list of kinds") {
   for (const InputKind& kind : input_kinds()) CHECK(kind.exposes.size() > 10);
   CHECK_THROWS_MATCHES(make_input("nromal", {}), InputError,
                        Catch::Matchers::MessageMatches(Catch::Matchers::ContainsSubstring("nromal") &&

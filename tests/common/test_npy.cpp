@@ -89,7 +89,7 @@ TEST_CASE("the header may be spelled in any way that Python allows") {
   }
 }
 
-TEST_CASE("a malformed file is refused, naming the file and what is wrong") {
+TEST_CASE("a malformed file is refused, naming the file and the error") {
   const Folder folder;
   const std::string good_header = header_of("<f4", "(1, 3, 2)");
   const std::string good = npy(good_header, six_floats);
@@ -205,7 +205,7 @@ TEST_CASE("a file with any one byte changed is read or refused, never worse") {
   CHECK(refused > 200);
 }
 
-TEST_CASE("what is not a file is refused") {
+TEST_CASE("a path that is not a file is refused") {
   const Folder folder;
   const auto refused = [](const fs::path& path, const std::string& message) {
     CHECK_THROWS_MATCHES(read_npy(path), InputError,
@@ -227,7 +227,7 @@ TEST_CASE("what is not a file is refused") {
   if (::geteuid() != 0) refused(folder / "secret.npy", "cannot open the file");  // root may read everything
 }
 
-TEST_CASE("what is written is read back bit by bit") {
+TEST_CASE("a written tensor is read back bit by bit") {
   const Folder folder;
   using limits = std::numeric_limits<float>;
   Tensor<float> x({1, 2, 3, 2});
@@ -302,7 +302,7 @@ TEST_CASE("rank 3 drops a size of 1, the last one first, and nothing else") {
   CHECK(folder.names() == std::vector<std::string>{"x.npy"});
 }
 
-TEST_CASE("a write that fails leaves nothing behind, and what was there as it was") {
+TEST_CASE("a failed write leaves no temporary file and does not change the old file") {
   const Folder folder;
   const Tensor<float> x({1, 1, 2, 2}, 1.0f);
   CHECK_THROWS_AS(write_npy(folder / "missing/x.npy", x), InputError);

@@ -172,7 +172,7 @@ TEST_CASE("the result does not depend on the number of threads") {
   }
 }
 
-TEST_CASE("adding one vector to all keys shifts the LSE and leaves O: the rows of dK sum to 0") {
+TEST_CASE("adding one vector to all keys shifts the LSE and not O: the rows of dK sum to 0") {
   const Shape shape{1, 1, 1, 12, 30, 8};
   const Problem problem = make_input("normal", {shape});
   const Gradients gradients = backward_oracle(problem, normal_tensor(output_sizes(shape), 2));

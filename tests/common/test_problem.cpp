@@ -32,7 +32,7 @@ TEST_CASE("a size below 1 or too large for 63 bits of bytes is refused by name")
   CHECK_THROWS_AS(checked_size("x", {huge / 8, 0}), InputError);  // a product of 0 is not a way out
 }
 
-TEST_CASE("a shape is refused with the argument, its value and what is allowed") {
+TEST_CASE("an invalid shape is refused with the argument, its value and the allowed range") {
   CHECK_NOTHROW(check(Shape{2, 3, 3, 1, 7, 64}));
   CHECK_NOTHROW(check(Shape{70000, 1, 1, 1, 1, 32}));
   const auto refused = [](const Shape& shape, const std::string& name, const std::string& value) {
@@ -50,7 +50,7 @@ TEST_CASE("a shape is refused with the argument, its value and what is allowed")
   refused({1, 1, 1, huge / 1000, huge / 1000, 64}, "too large", "elements");
 }
 
-TEST_CASE("any head dimension passes where the caller allows it") {
+TEST_CASE("any head dimension is accepted if the caller allows it") {
   CHECK_NOTHROW(check(Shape{1, 1, 1, 1, 1, 3}, true));
   CHECK_THROWS_AS(check(Shape{1, 1, 1, 1, 1, 3}), InputError);
   CHECK_THROWS_AS(check(Shape{1, 1, 1, 1, 1, 0}, true), InputError);

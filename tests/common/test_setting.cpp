@@ -203,7 +203,7 @@ TEST_CASE("documents, prefixes and strides let those pairs count that they say, 
   }
 }
 
-TEST_CASE("a softcap, ALiBi and a sink are what their formulas say") {
+TEST_CASE("a softcap, ALiBi and a sink match their formulas") {
   Mask mask;
   const Shape shape{1, 2, 2, 3, 5, 64};
   mask.softcap = 2, mask.alibi = true;  // slopes 2^-4 and 2^-8; row 4 is query 1 of head 1, at key 3
@@ -284,7 +284,7 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
     CHECK(!mask_of(other));
 }
 
-TEST_CASE("a window side of 2^31 keys or more has no end, also after a call's numbers have travelled as doubles") {
+TEST_CASE("a window side of 2^31 keys or more is unlimited, also after a call converts it to double") {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t side : {no_end, no_end + 1, most - 1024, most}) {
     CHECK(mask_of(fmt::format("window={},0", side)) == Mask::within(no_end, 0));
@@ -301,7 +301,7 @@ TEST_CASE("a window side of 2^31 keys or more has no end, also after a call's nu
   CHECK((first == 0 && last == 3 * no_end));
 }
 
-TEST_CASE("a mask's numbers are refused with the argument, the value and what is allowed") {
+TEST_CASE("a mask's invalid numbers are refused with the argument, the value and the allowed range") {
   const auto refused = [](const std::string& text, const std::string& said) {
     CHECK_THROWS_MATCHES(mask_from(text), InputError, Catch::Matchers::Message("mask = " + text + ": " + said));
   };
@@ -362,7 +362,7 @@ TEST_CASE("a setting is refused if its scale, its lengths or its sinks do not fi
   CHECK_NOTHROW(check(Setting{{1, 1, 1, largest_number, 1, 1}, 1, Mask::none}, true));
 }
 
-TEST_CASE("every number of a setting travels, and comes back") {
+TEST_CASE("every number of a setting is sent and returned") {
   Setting sent{{2, 6, 3, 5, 7, 64}, -0.25f, Mask::causal};
   sent.mask.rope = true, sent.mask.dropped = 26, sent.mask.seed = (1LL << 53) - 1;
   std::vector<std::pair<std::string, double>> numbers;

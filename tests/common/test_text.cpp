@@ -27,7 +27,7 @@ double score(const Problem& problem, std::int64_t h, std::int64_t i, std::int64_
 
 }  // namespace
 
-TEST_CASE("a text gives tensors of the asked shape, the same for the same seed") {
+TEST_CASE("a text gives tensors of the requested shape, the same for the same seed") {
   const Shape shape{1, 2, 2, 100, 100, 32};
   const Problem a = embed_text(text, shape, true, 0, 1);
   CHECK(a.shape == shape);
@@ -60,7 +60,7 @@ TEST_CASE("fewer queries are the last ones, and fewer heads of K and V one for e
   CHECK(same);
 }
 
-TEST_CASE("a token depends on its byte and its place only") {
+TEST_CASE("a token depends only on its byte and its position") {
   // Hence a byte does not affect earlier positions.
   const Shape shape{1, 1, 1, 50, 50, 64};
   std::string changed = text;
@@ -69,7 +69,7 @@ TEST_CASE("a token depends on its byte and its place only") {
   for (std::int64_t i = 0; i < 50; ++i) CHECK((a.Q(0, 0, i, 0) == b.Q(0, 0, i, 0)) == (i != 30));
 }
 
-TEST_CASE("scores look like a language model's") {
+TEST_CASE("scores resemble a language model's") {
   for (const std::int64_t d : {32, 64, 128})
     for (const std::int64_t H : {1, 4}) {
       const Problem problem = embed_text(text, {1, H, H, 200, 200, d}, false, 0, 7);

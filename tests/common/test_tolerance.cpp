@@ -304,7 +304,7 @@ TEST_CASE("the bounds hold for e4m3 and sums of 13 bits, and a coarser P is outs
   CHECK(!table.empty());
 }
 
-TEST_CASE("a fully masked row has bound 0, so that only O = 0 and LSE = -inf pass") {
+TEST_CASE("a fully masked row has bound 0, so only O = 0 and LSE = -inf are accepted") {
   const Case c(make_input("normal", {.shape = {1, 1, 1, 8, 5, 32}, .mask = true}));
   for (std::int64_t row = 0; row < 8; ++row) {
     const bool masked = row < 3;
@@ -318,7 +318,7 @@ TEST_CASE("a fully masked row has bound 0, so that only O = 0 and LSE = -inf pas
   CHECK(finite.lse.element == infinity);
 }
 
-TEST_CASE("an expected value that is not finite has bound 0 and leaves the others' bounds finite") {
+TEST_CASE("a non-finite expected value has bound 0, and the other bounds are finite") {
   Problem problem = make_input("normal", {.shape = {1, 1, 1, 4, 6, 32}});
   problem.Q(0, 0, 2, 5) = std::numeric_limits<float>::quiet_NaN();
   problem.V(0, 0, 3, 7) = infinity;
@@ -402,7 +402,7 @@ TEST_CASE("the bounds of the parts of a forward pass hold in float32") {
   CHECK(!table.empty());
 }
 
-TEST_CASE("the maximum and the root mean square each see what the other does not") {
+TEST_CASE("the maximum and the root mean square each find errors that the other does not") {
   const Case c(make_input("normal", {.shape = {1, 1, 1, 1000, 64, 32}}));
   const auto with_errors = [&](auto share_of_bound) {
     std::vector<float> O;
@@ -418,7 +418,7 @@ TEST_CASE("the maximum and the root mean square each see what the other does not
   CHECK(everywhere.rms > 1);
 }
 
-TEST_CASE("the bounds say where they come from") {
+TEST_CASE("the bounds give their origin") {
   const Case c(make_input("normal", {.shape = {1, 1, 1, 3, 200, 64}}));
   CHECK(c.O_bounds.origin == "float32 rounding of S, P and O, N=200, d=64");
   CHECK(c.lse_bounds_.origin == "float32 rounding of S, l and the LSE, N=200, d=64");

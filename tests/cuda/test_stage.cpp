@@ -84,7 +84,7 @@ TEST_CASE("a call chooses sizes by some of their names, or by all") {
   CHECK(tile_taken(32, {{"Br", 128}, {"Bc", 64}, {"warps", 4}}) == 128);
 }
 
-TEST_CASE("bad numbers are errors that name the argument, its value and what is allowed") {
+TEST_CASE("invalid numbers are errors that name the argument, its value and the allowed range") {
   CHECK_THAT(refusal(64, {{"Br", 48}}),
              ContainsSubstring("Br = 48: not built for d = 64") && ContainsSubstring("(128, 64, 4) and (64, 64, 2)"));
   CHECK_THAT(refusal(64, {{"Br", 32}, {"Bc", 32}}), ContainsSubstring("Br = 32, Bc = 32: not built for d = 64"));
@@ -99,7 +99,7 @@ TEST_CASE("bad numbers are errors that name the argument, its value and what is 
              ContainsSubstring("tema = 2: this stage has no such number; allowed: Br, Bc, warps and factor"));
 }
 
-TEST_CASE("a variant has sizes and a launch of its own") {
+TEST_CASE("a variant has its sizes and its launch") {
   const AttentionResult plain = run(70, 40, 32), variant = run(70, 40, 32, {{"factor", 2}});
   CHECK(plain.lse.values[0] == 128);
   CHECK(variant.lse.values[0] == 16);
@@ -149,7 +149,7 @@ TEST_CASE("describe answers with all that the stage says of itself") {
   CHECK(stage.variants[0].default_tiles(32)->sizes.at("Br") == 16);
 }
 
-TEST_CASE("a second stage of a pass is for another element, and is asked for by it") {
+TEST_CASE("a second stage of a pass is for another element type, and is selected by it") {
   const WorkerDescription description = describe(send, {1, 1, 1, 70, 40, 64});
   const StageDescription* stage = description.find("forward", bfloat16);
   REQUIRE(stage != nullptr);
@@ -162,7 +162,7 @@ TEST_CASE("a second stage of a pass is for another element, and is asked for by 
   CHECK(got.lse.values[0] == 16);
 }
 
-TEST_CASE("blocks tells what each block read and masked") {
+TEST_CASE("blocks lists the tiles that each block read and masked") {
   skip_if_not_counted();
   const std::size_t Nq = 200, Nk = 100, d = 64;
   const std::vector<std::uint16_t> Q(Nq * d), K(Nk * d), V(Nk * d);

@@ -34,7 +34,7 @@ void expect_refused(const std::function<void(Told&)>& change, const std::string&
 
 }  // namespace
 
-TEST_CASE("a tensor map is made of what it is told") {
+TEST_CASE("a tensor map has the given sizes, strides and box") {
   alignas(16) static half memory[16];
   const TensorMap map = tensor_map(memory, {64, 100, 8}, {128, 12800}, {64, 32, 1}, Swizzle::bytes_128);
   CHECK(map.dimensions == 3);
@@ -52,7 +52,7 @@ TEST_CASE("a tensor map refuses dimensions that do not fit each other") {
   expect_refused([](Told& t) { t.box = {64, 32}; }, "a box of 2 dimensions for a tensor of 3");
 }
 
-TEST_CASE("a tensor map refuses numbers that TMA cannot take") {
+TEST_CASE("a tensor map refuses numbers that TMA does not support") {
   expect_refused([](Told& t) { t.memory += 4; },
                  "memory is not aligned; allowed: an address that is a multiple of 16 bytes");
   expect_refused([](Told& t) { t.before = 8; },

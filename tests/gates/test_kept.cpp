@@ -206,7 +206,7 @@ TEST_CASE("a result is not found when anything that went into it has changed") {
   CHECK(book.find(results));
 }
 
-TEST_CASE("nothing is kept of a run that somebody else builds, of a debugger's, of one on a GPU, or half done") {
+TEST_CASE("nothing is kept of a debug, hidden-test, GPU or unfinished run, or with an unknown precompiled header") {
   SmallBook book;
   CHECK_FALSE(book.key().empty());
   book.request_.debug = true;
@@ -228,7 +228,7 @@ TEST_CASE("nothing is kept of a run that somebody else builds, of a debugger's, 
   CHECK(files_in(cache.path()).empty());
 }
 
-TEST_CASE("an entry that was changed by hand, cut off, or put under another name is not believed") {
+TEST_CASE("an edited, truncated or renamed entry is rejected") {
   const TemporaryFolder cache;
   const KeptResults results(cache.path());
   SmallBook book;
@@ -256,7 +256,7 @@ TEST_CASE("an entry that was changed by hand, cut off, or put under another name
   CHECK_FALSE(book.find(results));
 }
 
-TEST_CASE("several at a time keep and find results, each a whole one") {
+TEST_CASE("concurrent threads keep and find complete results") {
   const TemporaryFolder cache;
   const KeptResults results(cache.path());
   const SmallBook book;
@@ -277,7 +277,7 @@ TEST_CASE("several at a time keep and find results, each a whole one") {
   CHECK(files_in(cache.path()).size() == 1);  // no temporary ones are left
 }
 
-TEST_CASE("a file that is written while it is built of spoils what is built, the gates' own apart") {
+TEST_CASE("a source file that changes during a build is noticed, except the gates' copies") {
   const SmallBook book;
   Digests digests(book.workspace_);
   digests.of("common/warp.hpp");
@@ -291,7 +291,7 @@ TEST_CASE("a file that is written while it is built of spoils what is built, the
   CHECK_FALSE(digests.stood_still());
 }
 
-TEST_CASE("the results that were not used for the longest time are deleted when there are too many") {
+TEST_CASE("the least recently used results are deleted when there are too many") {
   const TemporaryFolder cache;
   const KeptResults all(cache.path());
   SmallBook book;

@@ -6,7 +6,7 @@
 using namespace workbook;
 using namespace workbook::gates;
 
-TEST_CASE("files of chapters are taken by number or name, and all others") {
+TEST_CASE("files of selected chapters, files with a selected name and files of no chapter are read") {
   const OfChapters reads{{1, 3}, {"mistakes.cpp"}};
   for (const char* taken : {"tests/01_sums/test_sums.cpp", "solutions/03_c/c.cu", "tests/02_b/mistakes.cpp",
                             "tests/steps/01_sums.toml", "common/judge/run.cpp", "README.md"}) {

@@ -48,7 +48,7 @@ TEST_CASE("an assignment takes its points from the book unless it says otherwise
   CHECK(assignment.hints);
 }
 
-TEST_CASE("what is written is what is read") {
+TEST_CASE("a written assignment is read back unchanged") {
   Assignment assignment = grading::make_assignment(copied_book(), {"2.1"}, {"1"});
   assignment.title = "A \"title\" with \\ and\ttab";
   assignment.due = "2027-01-31";
@@ -66,7 +66,7 @@ TEST_CASE("what is written is what is read") {
   CHECK(for_students.find("extra memory") != std::string::npos);
 }
 
-TEST_CASE("what cannot be meant is refused, with file and line") {
+TEST_CASE("an invalid assignment is refused, with file and line") {
   const auto [toml, says] = GENERATE(table<std::string, std::string>({
       {"title = \"A\"\n", "has no [[exercise]]"},
       {"[[exercise]]\nid = \"2.1\"\n", "no key \"title\""},

@@ -99,7 +99,7 @@ TEST_CASE("hidden tests count, and say nothing but their name, result and likely
     CHECK(!contains(book::read_file(copy.graded() / "eve" / file), "SECRET"));
   }
   CHECK(!contains(ran.out + ran.err, "SECRET"));
-  CHECK(contains(copy.feedback("eve"), "hidden: the state of scores that nobody has seen"));
+  CHECK(contains(copy.feedback("eve"), "hidden: the state of other scores"));
 
   // Until the hidden results are published, Gradescope shows the public ones alone, without points.
   const json results = json::parse(book::read_file(copy.graded() / "mia" / "results.json"));
@@ -125,7 +125,7 @@ TEST_CASE("an endless loop in one exercise costs no other exercise its points") 
   CHECK(contains(copy.record("max").dump(), "the tests of 2.1 together took longer than 12 seconds"));
 }
 
-TEST_CASE("what the compiler says is cut between characters") {
+TEST_CASE("the compiler's output is cut between characters") {
   const GradingCopy copy;
   std::string name = "x";
   for (int i = 0; i < 2000; ++i) name += "\u00e9";
@@ -154,7 +154,7 @@ TEST_CASE("code that a formatter has wrapped to 80 columns earns its points") {
   CHECK(copy.record("anna").at("points") == 10);
 }
 
-TEST_CASE("a counted bar has points of its own") {
+TEST_CASE("a counted bar has separate points") {
   const GradingCopy copy(/*bar=*/true);
   copy.submit("anna", solved(copy.book()));
   // Right, with a workspace that grows with N.
@@ -171,7 +171,7 @@ TEST_CASE("a counted bar has points of its own") {
   CHECK(copy.item("max", "chapter 2").at("points") == 2);
 }
 
-TEST_CASE("grading again reads what was graded before, unless something has changed") {
+TEST_CASE("grading again reuses earlier results, unless something has changed") {
   const GradingCopy copy;
   copy.submit("anna", solved(copy.book()));
   copy.submit("otto", untouched(copy.book()));
@@ -226,7 +226,7 @@ TEST_CASE("grading that was killed goes on where it was, to the same table") {
   CHECK(book::read_file(copy.graded() / "class.csv") == table);
 }
 
-TEST_CASE("names of every kind are graded, and keep to their own place in the table") {
+TEST_CASE("names of every kind are graded, each in its row of the table") {
   const GradingCopy copy;
   for (const char* name : {"M\u00fcller", "M\xfcller", "M\xf6ller", "class.csv", "x\n[1/1] anna 10 of 10"})
     copy.submit(name, untouched(copy.book()));
@@ -283,7 +283,7 @@ TEST_CASE("bad input is refused before anything is graded") {
   refused({"grade", "--assignment", bad, "--hidden", hidden_folder(), anna}, "no hidden test");
 }
 
-TEST_CASE("without an isolation that holds, grade refuses, and --unsafe says what it is") {
+TEST_CASE("without a working isolation, grade refuses, and --unsafe warns") {
   const GradingCopy copy;
   copy.submit("otto", untouched(copy.book()));
   // As for a user other than root where user namespaces may not mount: no isolation program.
@@ -305,7 +305,7 @@ TEST_CASE("without an isolation that holds, grade refuses, and --unsafe says wha
   fs::remove_all(bin);
 }
 
-TEST_CASE("where the book's own solution does not pass nobody is graded: it is the grader's trouble") {
+TEST_CASE("if the book's solution does not pass, no submission is graded: the error is the grader's") {
   const GradingCopy copy;
   copy.submit("anna", solved(copy.book()));
   // As on a machine where what submissions need is missing: the solution fails a test there.

@@ -30,7 +30,7 @@ Places places_beside(const GradingCopy& copy) {
 
 }  // namespace
 
-TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave the others alone") {
+TEST_CASE("hostile and broken submissions gain no points, do no harm, and do not affect others") {
   if (::geteuid() != 0) SKIP("another user needs root");
   const GradingCopy copy;
   const Places places = places_beside(copy);
@@ -80,7 +80,7 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
   CHECK(!fs::exists(copy / "junit.xml"));
 }
 
-TEST_CASE("what a compiled answer may call holds where nothing is isolated") {
+TEST_CASE("with --unsafe, the limits on a compiled answer's calls still hold") {
   if (::geteuid() != 0) SKIP("the samples are written for root's isolation");
   const GradingCopy copy;
   const std::set<std::string> chosen{"reads_the_solution", "edits_files_outside", "signals_the_parent",

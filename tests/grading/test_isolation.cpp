@@ -128,7 +128,7 @@ bool send_to_isolation(int signal) {
 
 }  // namespace
 
-TEST_CASE("a compiler can include the book's headers and nothing that is not its own") {
+TEST_CASE("a compiler can include the book's headers and its own files, and nothing else") {
   Inside inside;
   const worker::WorkerBuilt good = inside.build(kAnswer);
   INFO(good.log);
@@ -171,7 +171,7 @@ TEST_CASE("a book that is closed to others, graded with a strict umask, can be c
   ::umask(before);
 }
 
-TEST_CASE("a compiler is ended by its processor time, not by what else runs, the next has less, and the sixth none") {
+TEST_CASE("a compiler's limit is its processor time, whatever else runs; the next has less, the sixth none") {
   Inside inside(WORKBOOK_SOURCE, 2);
   // Longer than both limits by the clock, which are four times as long: where a core is free, those end nothing.
   const auto processor_seconds = [&] {
@@ -190,7 +190,7 @@ TEST_CASE("a compiler is ended by its processor time, not by what else runs, the
   CHECK(inside.build(kAnswer, 1).ok);
 }
 
-TEST_CASE("without a limit a compiler has three times what the book's own code takes, at least 8 seconds") {
+TEST_CASE("without a limit a compiler has three times the time of the book's code, at least 8 seconds") {
   Inside inside(WORKBOOK_SOURCE, 0);
   REQUIRE(inside.build(kAnswer, 0, kBooks).ok);
   const double before = seconds_of_children();
@@ -199,7 +199,7 @@ TEST_CASE("without a limit a compiler has three times what the book's own code t
   CHECK(seconds_of_children() - before < 12);
 }
 
-TEST_CASE("the book's object stands for a source whose every file is the book's, and for no other") {
+TEST_CASE("the book's object is used for a source whose every file is the book's, and for no other") {
   Inside inside;
   const std::string source =
       "#include \"own.hpp\"\nvoid answer(const workbook::cuda::Arguments& call) { call.output(\"y\")[0] = value";
@@ -212,7 +212,7 @@ TEST_CASE("the book's object stands for a source whose every file is the book's,
   CHECK(inside.output(inside.build(source + "+ 2;}\n", 0, "submission/", header), 1)[0] == 3);
 }
 
-TEST_CASE("a signal that ends a compiler is the grader's trouble, and one that the grader ignores ends none") {
+TEST_CASE("a signal that ends a compiler is an error of the grader; an ignored signal ends no compiler") {
   Inside inside;
   // Long enough to be met at work.
   const std::string answer =
@@ -266,7 +266,7 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
   CHECK_THROWS_AS(other.call(worker::Call("answer")), worker::Failure);
 }
 
-TEST_CASE("what others could read is found out before anything is graded") {
+TEST_CASE("files that others can read are found before anything is graded") {
   skip_unless_isolated();
   const book::TemporaryFolder folder;
   folder.write("hidden.cpp", "// secret\n");
@@ -294,7 +294,7 @@ TEST_CASE("paths that are no UTF-8, or have quotes and newlines, can be protecte
   }
 }
 
-TEST_CASE("a workshop that is in use is left alone, whatever process is said to own it") {
+TEST_CASE("a workshop in use is not deleted, whatever process is named as its owner") {
   const fs::path temporary = fs::temp_directory_path();
   // Of a process that this one cannot see, as in another container that shares the folder.
   const fs::path used = temporary / "workbook-grading-999999999-inuse",
@@ -314,7 +314,7 @@ TEST_CASE("a workshop that is in use is left alone, whatever process is said to 
   fs::remove_all(used);
 }
 
-TEST_CASE("a disk that is full is the grader's trouble, not a mistake of the code") {
+TEST_CASE("a full disk is an error of the grader, not of the code") {
   if (!isolated_here() || ::geteuid() != 0) SKIP("needs root, to mount a disk that is small");
   const book::TemporaryFolder folder;
   const fs::path disk = folder / "disk";

@@ -160,7 +160,7 @@ TEST_CASE("a public test that never ran has timed out, one that is skipped every
   CHECK(item(points_of(tests), "2.1").points == 0);
 }
 
-TEST_CASE("a bar's test counts for the bar alone, and a hidden test for what it belongs to") {
+TEST_CASE("a bar's test counts only for the bar, and a hidden test for its exercise") {
   std::vector<CountedTest> tests = all_passed();
   const auto bar = std::ranges::find(tests, "bar 1", &CountedTest::item);
   REQUIRE(bar != tests.end());
@@ -171,7 +171,7 @@ TEST_CASE("a bar's test counts for the bar alone, and a hidden test for what it 
   for (const char* id : {"2.1", "2.3", "chapter 2"}) CHECK(item(items, id).points == item(items, id).max_points);
 
   tests = all_passed();
-  tests.push_back(counted("2.3", "scores that nobody has seen", Result::failed, /*hidden=*/true));
+  tests.push_back(counted("2.3", "other scores", Result::failed, /*hidden=*/true));
   const GradedItem hidden = item(points_of(tests), "2.3");
   CHECK(hidden.points == 0);
   CHECK(hidden.has_hidden);
@@ -184,7 +184,7 @@ TEST_CASE("a bar's test counts for the bar alone, and a hidden test for what it 
   CHECK(item(points_of(tests), "2.1").points == 0);
 }
 
-TEST_CASE("whatever words stand in verdicts, results, points and what is hidden are the same") {
+TEST_CASE("the texts of verdicts change no result, no points and nothing that is hidden") {
   const GradedSubmission plain = submission("plain words");
   const std::string hidden_message = "a hidden test: its message is not shown";
   for (const std::string words :
@@ -245,7 +245,7 @@ TEST_CASE("whatever words stand in verdicts, results, points and what is hidden 
   }
 }
 
-TEST_CASE("another submission's words change nothing in the page but themselves") {
+TEST_CASE("a submission's texts change nothing else in the page") {
   const std::string one = "xq zzy", other = "wk bbu";
   CHECK(without(feedback_page(submission(one)), one) == without(feedback_page(submission(other)), other));
   CHECK(without(junit_xml(submission(one)), one) == without(junit_xml(submission(other)), other));
@@ -254,7 +254,7 @@ TEST_CASE("another submission's words change nothing in the page but themselves"
   CHECK(without(class_summary({submission(one)}), one) == without(class_summary({submission(other)}), other));
 }
 
-TEST_CASE("tests of one's own code are items with the book's points") {
+TEST_CASE("tests of the student's code are items with the book's points") {
   GradedSubmission report;
   const book::Chapter& chapter = *the_book().find(2);
   std::vector<Verdict> verdicts;
@@ -331,7 +331,7 @@ TEST_CASE("without hidden tests, everything is visible with its points") {
   CHECK(contains(results["output"], "of 11 points"));
 }
 
-TEST_CASE("what could not be graded is still a result in every format") {
+TEST_CASE("an ungraded submission is still a result in every format") {
   GradedSubmission graded;
   graded.student = "anna";
   graded.assignment = "A";

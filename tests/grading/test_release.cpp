@@ -112,7 +112,7 @@ TEST_CASE("hints are kept or dropped") {
   CHECK(book::load_book(made.copy.root()).exercise("2.1").hints.size() == 2);
 }
 
-TEST_CASE("an answer in what would be released is found") {
+TEST_CASE("an answer in the files to be released is found") {
   const Made made;
   Files files = grading::release_files(made.book, made.assignment);
   const grading::AnswerSearch clean = grading::find_answers(made.book, made.assignment, files);

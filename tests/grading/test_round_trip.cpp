@@ -229,7 +229,7 @@ TEST_CASE("a kernel chapter: released, solved in the release, attacked, and grad
   }
 }
 
-TEST_CASE("every step of the workflow for GitHub runs in a release, and JUnit XML is what the schema says") {
+TEST_CASE("every step of the workflow for GitHub runs in a release, and JUnit XML matches the schema") {
   std::vector<std::string> steps;
   std::istringstream lines(book::read_file(release() / ".github/workflows/workbook.yml"));
   for (std::string line; std::getline(lines, line);) {

@@ -50,7 +50,7 @@ TEST_CASE("the file is found in a release, below another folder, or alone; the n
   CHECK(taken(read(folder / "online_softmax.cpp")) == "a file\n");
 }
 
-TEST_CASE("backups, builds, pristine stubs and somebody's solutions are left aside") {
+TEST_CASE("backups, builds, pristine stubs and other solutions are ignored") {
   const TemporaryFolder folder;
   for (const char* aside : {"build/default/grafts/", ".workbook/backup/20270101T000000Z/", "__MACOSX/", ".git/",
                             "chapters/.pristine/02_online_softmax/", "solutions/02_online_softmax/"}) {
@@ -94,7 +94,7 @@ TEST_CASE("a name that a browser or a system has changed is accepted, the exact 
   CHECK(notes(read(folder / "d")).find("softmax.cpp") != std::string::npos);
 }
 
-TEST_CASE("archives of every kind, with what libarchive knows") {
+TEST_CASE("archives of every format that libarchive supports") {
   if (!archives_supported()) SKIP("built without libarchive");
   const TemporaryFolder folder;
   for (const char* name : {"a.zip", "a.tar.gz", "a.tar", "a.tar.xz"}) {
@@ -124,7 +124,7 @@ TEST_CASE("limits hold whatever an archive's headers say") {
   CHECK(read(folder / "bomb.tar.gz", limits).files.empty());
 }
 
-TEST_CASE("a sparse file's hole counts as what it unpacks to, and so do entries that are left aside") {
+TEST_CASE("a sparse file's hole and ignored entries count with their unpacked size") {
   if (!archives_supported()) SKIP("built without libarchive");
   const TemporaryFolder folder;
   const auto shell = [&](const std::string& script) {
@@ -145,7 +145,7 @@ TEST_CASE("a sparse file's hole counts as what it unpacks to, and so do entries 
   CHECK(read(folder / "many.tar.gz").files.empty());
 }
 
-TEST_CASE("what is no file of a student's is not read, whatever it is, and a note says why") {
+TEST_CASE("an entry that is not a student's file is not read, and a note says why") {
   if (!archives_supported()) SKIP("built without libarchive");
   // Attacks: links, blocking pipes, a path outside the folder, sizes, and mtree, with which libarchive would read a
   // file on this machine's disk. Shell commands in a folder with another student's answer in real/.
@@ -185,7 +185,7 @@ TEST_CASE("a path that leads out of an archive is a name like another: nothing i
   CHECK(!std::filesystem::exists("/tmp/workbook-sample-outside"));
 }
 
-TEST_CASE("a path in an archive cannot forge a line of what is said of it") {
+TEST_CASE("a path in an archive cannot forge a line of the notes") {
   if (!archives_supported()) SKIP("built without libarchive");
   const TemporaryFolder folder;
   write_archive(folder / "a.tar.gz", {{"x\n11 of 11 points\n/online_softmax.cpp", {"text\n"}}});
@@ -212,7 +212,7 @@ std::vector<std::string> named(const TemporaryFolder& folder, const std::vector<
 
 }  // namespace
 
-TEST_CASE("submissions are named by their folder or archive, in UTF-8, each by a name of its own") {
+TEST_CASE("submissions have the unique name of their folder or archive, in UTF-8") {
   const TemporaryFolder folder;
   const std::vector<std::string> plain = named(folder, {"anna", "=cmd|' calc", "M\u00fcller", "M\u00f6ller"});
   CHECK(plain == std::vector<std::string>{"anna", "_cmd___calc", "M\u00fcller", "M\u00f6ller"});

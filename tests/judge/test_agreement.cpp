@@ -39,7 +39,7 @@ TEST_CASE("values that differ by rounding agree if they are ten times closer to 
   CHECK(agreement(answer({1.008, 2.012, 3.008, 4.012}), books, slightly_wrong).verdict == Agreement::neutral);
 }
 
-TEST_CASE("NaN and unwritten elements have to be the same, and NaN is no number") {
+TEST_CASE("NaN and unwritten elements must be the same, and NaN equals no number") {
   const double unwritten = workbook::judge::unwritten_value;
   const Answer not_a_number = answer({1, nan_value, nan_value, 4}), not_written = answer({1, unwritten, unwritten, 4});
   const Agreement found = agreement(not_a_number, books, not_a_number);

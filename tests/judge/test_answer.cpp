@@ -121,7 +121,7 @@ TEST_CASE("a region that leaves its function does not compile, however it is wri
 }
 
 // That the book's own answers stay in their regions, each of its mutants proves: they are compiled so.
-TEST_CASE("no region of the book stands in a constexpr function, where a call while compiling would be no call") {
+TEST_CASE("no region of the book is in a constexpr function, where a call may happen at compile time") {
   for (const book::Chapter& chapter : the_book().chapters) {
     for (const book::MarkedFile& file : book::read_solution(the_book(), chapter)) {
       for (const book::Region& region : file.regions) {
@@ -161,7 +161,7 @@ TEST_CASE("several files of one source may have additions") {
   CHECK(compiled(source + "int both() { return own_ring + own_phases; }\n") == "");
 }
 
-TEST_CASE("what is added between given lines is taken with its place; given lines stay as they are") {
+TEST_CASE("additions between given lines are kept at their position; given lines do not change") {
   const std::string given = around("return 1;");
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = given;
@@ -193,7 +193,7 @@ TEST_CASE("what is added between given lines is taken with its place; given line
   CHECK(added(rewrapped).changed_line == 2);
 }
 
-TEST_CASE("names that are not allowed in an answer are found after preprocessing, and no others") {
+TEST_CASE("names that an answer may not use are found after preprocessing, and no others") {
   const auto more = [&](const std::string& source) {
     const std::string before = compiled("#include <cmath>\n#include <vector>\n", {"-E"}, "answer.ii");
     const std::string after = compiled("#include <cmath>\n#include <vector>\n" + source, {"-E"}, "answer.ii");
@@ -288,7 +288,7 @@ TEST_CASE("exercises that run in no operation together are known") {
   CHECK(not_needed(calls, files, {"2.1", "2.2", "2.3"}).at("2.1") == Ids{"2.3"});
 }
 
-TEST_CASE("a compiled answer may have names of its own, and call the language's library and the book's types") {
+TEST_CASE("a compiled answer may define names, call the standard library and use the book's types") {
   skip_if_sanitized();
   for (const test::Style& style : test::honest_styles()) {
     if (style.where == test::Where::kernels) continue;
@@ -376,7 +376,7 @@ const Refused kRefused[] = {
 };
 
 // The message says what to write instead, in the words of the students' page.
-TEST_CASE("a compiled answer that replaces, calls or starts something else is refused, with what to write instead") {
+TEST_CASE("a compiled answer that replaces, calls or starts anything else is refused, with the alternative") {
   skip_if_sanitized();
   const Refused row = GENERATE(from_range(std::begin(kRefused), std::end(kRefused)));
   INFO(row.source);
@@ -400,7 +400,7 @@ TEST_CASE("a compiled answer that replaces, calls or starts something else is re
   CHECK(book::read_file(fs::path(WORKBOOK_SOURCE) / "notes/allowed.md").find(remedy) != std::string::npos);
 }
 
-TEST_CASE("what is refused is named by its line, where the compiler says which it is") {
+TEST_CASE("refused code is named by its line if the compiler reports the line") {
   skip_if_sanitized();
   const auto [source, said] = GENERATE(table<std::string, std::string>({
       {"extern \"C\" int socket(int, int, int);\nnamespace ch02 {\nint f(int a) {\n  return socket(a, 1, 0) + "
@@ -441,7 +441,7 @@ TEST_CASE("what is refused is named by its line, where the compiler says which i
              Catch::Matchers::ContainsSubstring(said));
 }
 
-TEST_CASE("an object file that is none, or damaged, is refused") {
+TEST_CASE("an invalid or damaged object file is refused") {
   const book::TemporaryFolder folder;
   folder.write("none.o", "not an object file");
   folder.write("cut.o", std::string("\x7f"
@@ -452,7 +452,7 @@ TEST_CASE("an object file that is none, or damaged, is refused") {
   CHECK(!refused_in_object(folder / "cut.o", {}).empty());
 }
 
-TEST_CASE("what a student compiled is read by a program that it may bring down") {
+TEST_CASE("a student's object file is read in a separate process, which it may crash") {
   skip_if_sanitized();
   const std::vector<std::string> program{WORKBOOK_BINARY "/bin/workbook_inspect"};
   const book::TemporaryFolder folder;
@@ -474,7 +474,7 @@ TEST_CASE("what a student compiled is read by a program that it may bring down")
   CHECK(whats(inspect(program, object, {}, {}).refused).find("cannot be read") != std::string::npos);
 }
 
-TEST_CASE("what the program around an answer defines is taken, an inline function of kernels' headers is not") {
+TEST_CASE("definitions of the program around an answer are accepted, inline functions of kernel headers are not") {
   const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
   if (!toolchain.can_build(Backend::sim)) SKIP(toolchain.why_not(Backend::sim));
   worker::build_targets(toolchain, toolchain.backends.at(Backend::sim).targets);
@@ -507,7 +507,7 @@ TEST_CASE("code of kernels may call no C function that moves data unseen") {
   CHECK(whats(refused_in_object(object, {.kernels = true})) == "calls mempcpy\ncalls strncpy\n");
 }
 
-TEST_CASE("the book's own answers have nothing that an answer may not have") {
+TEST_CASE("the book's answers contain nothing that an answer may not contain") {
   skip_if_sanitized();
   // Handed in, they have to get their points. What they are compiled from and by is what the gate "solutions" builds.
   Workspace workspace;

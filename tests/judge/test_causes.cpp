@@ -53,7 +53,7 @@ TEST_CASE("wrong solutions with one sentence are one cause; others that agree as
   CHECK(causes_of({{"a", {evidence(1, 5), evidence(3, 5, 5, 0.5)}}}, versions).at("a").also.empty());
 }
 
-TEST_CASE("one element, or NaN alone, is evidence only for a cause that no other looks like") {
+TEST_CASE("a single element, or NaN alone, is evidence only for a unique cause") {
   CHECK(causes_of({{"a", {evidence(3, 1)}}}, versions).at("a").id == "5.1/3");
   CHECK(causes_of({{"a", {evidence(1, 1), evidence(3, 1)}}}, versions).empty());
   CHECK(causes_of({{"a", {evidence(3, 9, 0)}}}, versions).at("a").id == "5.1/3");

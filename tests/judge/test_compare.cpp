@@ -54,7 +54,7 @@ TEST_CASE("a close output gives no text") {
   CHECK(result.rms_error < 1e-4);
 }
 
-TEST_CASE("the message says where, how far off, and what is allowed") {
+TEST_CASE("the message gives the location, the error and the allowed difference") {
   Fixture fixture({1, 1, 200, 64});
   for (std::int64_t i = 64; i < 88; ++i)
     for (std::int64_t c = 0; c < 64; ++c) fixture.got(0, 0, i, c) = 0.411F;
@@ -82,7 +82,7 @@ TEST_CASE("numbers are printed with enough digits to see the difference") {
              ContainsSubstring("1 of 16 elements of O is off; worst at (batch 0, head 0, row 2"));
 }
 
-TEST_CASE("a pattern is said in one line") {
+TEST_CASE("a pattern is described in one line") {
   Fixture fixture({2, 4, 200, 32});
   SECTION("every element") {
     for (float& x : fixture.got.values) x = 1;
@@ -171,7 +171,7 @@ TEST_CASE("NaN and infinities") {
   }
 }
 
-TEST_CASE("elements within their bounds that are off together") {
+TEST_CASE("elements that are within their bounds and wrong together") {
   Fixture fixture({1, 1, 100, 16});
   fixture.bounds.rms = 1e-4;
   for (float& x : fixture.got.values) x += 3e-4F;
@@ -220,7 +220,7 @@ TEST_CASE("a reference or a bound that is not finite fails, also if the output e
   }
 }
 
-TEST_CASE("codes that were not written are told from NaN that was computed, in every format") {
+TEST_CASE("unwritten codes are distinguished from computed NaN, in every format") {
   for (const Element element : {float16, bfloat16}) {
     const std::vector<std::uint16_t> codes{0xffff, 0xfe00, 0x7fff, 0xfff5};
     const std::vector<float> floats = from_codes(codes, element);
@@ -233,7 +233,7 @@ TEST_CASE("codes that were not written are told from NaN that was computed, in e
   CHECK_FALSE(is_unwritten(1));
 }
 
-TEST_CASE("a comparison says as data where it is off") {
+TEST_CASE("a comparison holds the locations of its errors as data") {
   Fixture fixture({1, 2, 100, 64});
   fixture.layout.rows_per_warp = 32;
   SECTION("nowhere") {
@@ -273,7 +273,7 @@ TEST_CASE("a comparison says as data where it is off") {
   }
 }
 
-TEST_CASE("numbers that are right in another place are told by their place") {
+TEST_CASE("values that belong to another index are named with that index") {
   const auto with_numbers = [] {
     Fixture fixture({1, 1, 32, 32}, 0, 1e-4);
     for (std::int64_t i = 0; i < 32; ++i)
@@ -306,7 +306,7 @@ TEST_CASE("numbers that are right in another place are told by their place") {
   CHECK(same.compare().findings[0].elsewhere.empty());
 }
 
-TEST_CASE("what is off but for factors says which elements share one") {
+TEST_CASE("a common factor of wrong elements is found per row and per group of columns") {
   const auto times = [](auto factor, double bound = 1e-4) {
     Fixture fixture({1, 1, 8, 32}, 0, bound);
     for (std::int64_t i = 0; i < 8; ++i)
@@ -325,7 +325,7 @@ TEST_CASE("what is off but for factors says which elements share one") {
   CHECK(times([](auto, auto c) { return c % 2 == 0 ? 1.03 : 0.98; }, 1e-2).empty());
 }
 
-TEST_CASE("axes without a name are left out") {
+TEST_CASE("axes without a name are omitted") {
   Fixture fixture({1, 1, 50, 20});
   fixture.layout = {.tensor = "S", .axes = {"", "", "query", "key"}};
   fixture.got(0, 0, 7, 19) = fixture.got(0, 0, 9, 19) = 5;
@@ -343,7 +343,7 @@ TEST_CASE("without Br, rows are divided into K/V tiles") {
   CHECK_THAT(fixture.compare().text, ContainsSubstring("only row 70 (K/V tile 2)"));
 }
 
-TEST_CASE("tensors of different sizes are a programmer's error") {
+TEST_CASE("tensors of different sizes are a programming error") {
   Fixture fixture({1, 1, 10, 4});
   fixture.got = Tensor<float>({1, 1, 10, 5});
   CHECK_THROWS_AS(fixture.compare(), std::logic_error);

@@ -99,7 +99,7 @@ const fs::path kRoot = WORKBOOK_SOURCE;
 
 }  // namespace
 
-TEST_CASE("what a file of kernels sees neither tells what was counted nor changes what is checked") {
+TEST_CASE("a kernel file includes no header that reads counters or changes checks") {
   std::set<std::string> seen;
   std::vector<std::string> open{"common/cuda/kernel.hpp", "common/cuda/memory.hpp", "common/cuda/ptx.hpp",
                                 "common/simt/copies.hpp"};
@@ -146,7 +146,7 @@ TEST_CASE("includes are found however they are written") {
         std::vector<std::string>{"common/a/b.hpp", "c.hpp"});
 }
 
-TEST_CASE("a library is linked with what lies below it") {
+TEST_CASE("a library is linked with the layers below it") {
   const std::string judge = "workbook_library(judge plan.cpp\n run.cpp LINK verdict book fmt::fmt)\n";
   CHECK(linked_in(judge) == Linked{{"judge", {"verdict", "book", "fmt::fmt"}}});
   const Linked book = linked_in("workbook_library(book a.cpp LINK judge)\n");

@@ -105,7 +105,7 @@ void check_chapter(int number) {
 
 }  // namespace
 
-TEST_CASE("of twelve mistakes that the book does not know at least nine are narrowed") {
+TEST_CASE("at least nine of twelve mistakes that are in no bank are localized") {
   const std::vector<LearnersMistake> all = learners_mistakes();
   CHECK(all.size() >= 12);
   const auto narrowed = std::ranges::count_if(all, [](const auto& m) { return !m.cause.empty() || !m.says.empty(); });

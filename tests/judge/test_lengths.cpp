@@ -218,7 +218,7 @@ TEST_CASE("functions are found, and their lines counted, however they are writte
   CHECK(named("enum class E { a, b };\nextern \"C\" {\nvoid f() {}\n}\n") == Names{"f 1"});
 }
 
-TEST_CASE("a lambda is a part of its function, or a function of its own where there is none") {
+TEST_CASE("a lambda is part of its function, or a function itself outside of functions") {
   CHECK(named("void f() {\n  const auto g = [&](int x) {\n    return x;\n  };\n  call([&] { g(1); });\n}\n") ==
         Names{"f 6"});
   CHECK(named("const auto g = [](int x) -> T<int> {\n  return x;\n};\n") == Names{" 3"});
@@ -234,7 +234,7 @@ TEST_CASE("a table is no function, however long it is") {
             .empty());
 }
 
-TEST_CASE("brackets in comments, literals and directives are none") {
+TEST_CASE("brackets in comments, literals and directives are ignored") {
   CHECK(
       named("// {\n/* { \n { */ void f() {  // }\n  g('{', '\\'', \"\\\"{\", 1'000, 0x1'F);\n}\n#define X {\\\n {\n") ==
       Names{"f 3"});

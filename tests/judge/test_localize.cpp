@@ -135,13 +135,13 @@ TEST_CASE("a verdict goes through JSON whole, each report with all its fields") 
   }
 }
 
-TEST_CASE("every kind of report has a name of its own, and is found by it") {
+TEST_CASE("every kind of report has a unique name, and is found by it") {
   for (int i = 0; i <= int(simt::kLastMistake); ++i)
     CHECK(simt::mistake_named(simt::name(simt::Mistake(i))) == simt::Mistake(i));
   CHECK_THROWS_AS(simt::mistake_named("?"), std::invalid_argument);
 }
 
-TEST_CASE("a place in the book is told by its exercise") {
+TEST_CASE("a location in the book is named by its exercise") {
   const std::string text = race().text();
   CHECK(text.find("reads at chapters/03_tiled_wmma/tiled_wmma.cu:118, warp 1") != std::string::npos);
   CHECK(text.find("writes at the book's 3.5, warp 0") != std::string::npos);
@@ -177,13 +177,13 @@ TEST_CASE("scrambled texts change no result, no conclusion, no report's kind and
     CHECK(from_plain.causes[i].id == from_strange.causes[i].id);
 }
 
-TEST_CASE("where nothing failed there is nothing to conclude") {
+TEST_CASE("without a failure there is no conclusion") {
   const Conclusion conclusion = of({passed({observation({{"d", 64}}, {right("O")})})});
   CHECK(conclusion.causes.empty());
   CHECK(conclusion.facts.empty());
 }
 
-TEST_CASE("the cause that explains most failures comes first, and each is said once") {
+TEST_CASE("the cause that explains most failures is first, and each is named once") {
   const Cause scale{"no-scale", "no scale", "", {"base-2"}}, base{"base-2", "base 2", "to 3e-7", {}};
   const Conclusion conclusion = of(
       {failed({}, scale), failed({}, base), failed({}, base), failed({}, Cause{"race", "a race", "", {}}), failed({})});
@@ -193,7 +193,7 @@ TEST_CASE("the cause that explains most failures comes first, and each is said o
   CHECK(conclusion.causes[1].id == "race");
 }
 
-TEST_CASE("numbers that come of what the simulator has seen are those of no mistake") {
+TEST_CASE("a match with a wrong solution is not named beside a report of the simulator") {
   Verdict seen = failed({}, Cause{"race", "a race", "", {}});
   seen.reports = {race()};
   const Verdict match = failed({observation({{"d", 64}}, {wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});
@@ -201,7 +201,7 @@ TEST_CASE("numbers that come of what the simulator has seen are those of no mist
   CHECK(of({seen, match}).causes[0].id == "race");
 }
 
-TEST_CASE("where numbers are wrong, what was counted is no cause") {
+TEST_CASE("if values are wrong, a counter is not named as the cause") {
   Cause cost{"shared-traffic", "Q is loaded too often", "", {}};
   cost.of_cost = true;
   const Verdict counted = failed({}, cost);
@@ -213,13 +213,13 @@ TEST_CASE("where numbers are wrong, what was counted is no cause") {
   CHECK(of({counted, counted, failed({}, Cause{"rows-mixed", "rows are mixed up", "", {}})}).causes.size() == 2);
 }
 
-TEST_CASE("what the simulator saw comes before what numbers suggest") {
+TEST_CASE("the simulator's reports precede causes that the values suggest") {
   Verdict reported = failed({}, Cause{"race", "a race", "", {}});
   reported.reports = {race()};
   CHECK(of({failed({}, Cause{"no-scale", "no scale", "", {}}), reported}).causes.at(0).id == "race");
 }
 
-TEST_CASE("where an index has led comes after what a test says that has asked for it") {
+TEST_CASE("an out-of-bounds access is named after a cause that another test finds") {
   Verdict outside = failed({}, Cause{"out-of-bounds", "an index leaves its array", "", {}});
   outside.reports = {race()};
   outside.reports[0].mistake = simt::Mistake::outside_global;
@@ -233,7 +233,7 @@ TEST_CASE("where an index has led comes after what a test says that has asked fo
   CHECK(of({outside, failed({}, cost)}).causes.at(0).id == "out-of-bounds");
 }
 
-TEST_CASE("what other mistakes lead to is no cause beside one that is known") {
+TEST_CASE("a deadlock is not named beside a known cause") {
   Verdict waiting = failed({}, Cause{"deadlock", "some threads wait for others", "", {}});
   waiting.reports = {race()};
   waiting.reports[0].mistake = simt::Mistake::deadlock;
@@ -243,7 +243,7 @@ TEST_CASE("what other mistakes lead to is no cause beside one that is known") {
   CHECK(conclusion.causes[0].id == "not-released");
 }
 
-TEST_CASE("of a hidden test neither the measure nor what it tried is told") {
+TEST_CASE("a hidden test reveals neither its measure nor its inputs") {
   Verdict hidden =
       failed({observation({{"d", 64}}, {right("lse"), wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});
   hidden.hidden = true;
@@ -253,7 +253,7 @@ TEST_CASE("of a hidden test neither the measure nor what it tried is told") {
   CHECK(conclusion.causes[0].measure.empty());
 }
 
-TEST_CASE("what is right and what is wrong halves the search") {
+TEST_CASE("correct and wrong outputs halve the search") {
   const auto twice = [](const Observation& tried) { return of({failed({tried, tried})}); };
   CHECK(says(twice(observation({}, {wrong("O"), right("lse")})), "the LSE is right, O is wrong: m and l are right"));
   TensorFinding scaled = wrong("O");
@@ -287,7 +287,7 @@ TEST_CASE("what is right and what is wrong halves the search") {
            "is right"));
 }
 
-TEST_CASE("what all wrong calls have and no right one has is said") {
+TEST_CASE("a condition that all wrong calls meet and no correct one does is named") {
   std::vector<Observation> right_ones, wrong_ones;
   for (const double d : {32, 64})
     for (const double Nk : {64, 100, 128})
@@ -308,7 +308,7 @@ TEST_CASE("what all wrong calls have and no right one has is said") {
   }
 }
 
-TEST_CASE("coincidence is no fact") {
+TEST_CASE("a coincidence is not reported") {
   // One wrong call in five with several heads: heads are tried with another input than the rest.
   std::vector<Observation> right_ones, wrong_ones{observation({{"B", 1}, {"H", 2}, {"Nk", 133}}, {wrong("O")})};
   for (const double Nk : {64, 65, 66, 67})
@@ -345,7 +345,7 @@ TEST_CASE("ragged tiles, and a few right answers among many wrong ones") {
              "only if Nk is not a multiple of Bc: of 6 such calls, 5 are wrong; the 6 other"));
 }
 
-TEST_CASE("of several conditions the one with the fewest exceptions is said, and no worse one beside it") {
+TEST_CASE("of several conditions only the one with the fewest exceptions is named") {
   // Wrong with the causal mask. The tests try that with d = 32 alone, and d = 32 without the mask as well.
   std::vector<Observation> right_ones, wrong_ones;
   for (const double d : {32, 32, 32, 32, 64, 64, 64, 64, 64, 64})
@@ -357,7 +357,7 @@ TEST_CASE("of several conditions the one with the fewest exceptions is said, and
   CHECK_FALSE(says(conclusion, "only with d"));
 }
 
-TEST_CASE("that the launch matters is said only where one problem is right in another launch") {
+TEST_CASE("the launch is named only if the same problem is correct in another launch") {
   const auto call = [](double Nk, double warps, bool is_right) {
     return observation({{"Nk", Nk}, {"warps", warps}, {"Br", 32 * warps}}, {is_right ? right("O") : wrong("O")});
   };
@@ -371,7 +371,7 @@ TEST_CASE("that the launch matters is said only where one problem is right in an
              "only with warps = 4: all 3 such calls are wrong; the 4 other calls are all right"));
 }
 
-TEST_CASE("a place that all wrong answers share is said, with the kernel's warps") {
+TEST_CASE("a location that all wrong elements share is named, with the kernel's warps") {
   const AxisFinding rows{"row", 100, 16, 95, false, 32, 16, 31};
   TensorFinding O = wrong("O", {rows, {"column", 64, 32, 63, true}});
   O.rows_per_warp = 32;
@@ -385,7 +385,7 @@ TEST_CASE("a place that all wrong answers share is said, with the kernel's warps
   CHECK_FALSE(says(of({failed({observation({}, {O})}), failed({observation({}, {other})})}), "columns"));
 }
 
-TEST_CASE("NaN that was computed is told from what was not written") {
+TEST_CASE("computed NaN is distinguished from unwritten elements") {
   TensorFinding O = wrong("O");
   O.nan = O.off;
   CHECK(says(of({failed({observation({}, {O})})}), "from a computation"));

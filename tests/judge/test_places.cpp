@@ -63,7 +63,7 @@ TEST_CASE("a given line that the reader has changed, and a line of an exercise, 
   CHECK(named("", 12).known_as == "the book's 03_tiles/kernel.cu:12, outside your region");
 }
 
-TEST_CASE("of a file that is the book's own every line is the reader's") {
+TEST_CASE("every line of a file that only the reader has is the reader's") {
   for (const int line : {4, 7, 12}) {
     CHECK(named(solution, line).file == "chapters/03_tiles/kernel.cu");
     CHECK(named(solution, line).line == line);

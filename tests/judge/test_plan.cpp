@@ -10,7 +10,7 @@
 using namespace workbook;
 using namespace workbook::judge;
 
-TEST_CASE("of a tree for the first element alone the other elements' files are the book's, unless they are changed") {
+TEST_CASE("in a tree for the first element type, unchanged files of other element types are the book's") {
   const TemporaryFolder folder;
   const std::string other = "#define WORKBOOK_ELEMENT bfloat16\n#include \"kernel.cu\"\n";
   for (const char* tree : {"solutions/03_tiles/", "tree/"}) {
@@ -38,8 +38,7 @@ TEST_CASE("of a tree for the first element alone the other elements' files are t
   CHECK(is_of_tree("kernel_bf16.cu"));
 }
 
-TEST_CASE(
-    "a graft has stubs instead of the book's answers that it does not need, and the other lines at their numbers") {
+TEST_CASE("a graft has stubs instead of answers that it does not need, and keeps the other lines' numbers") {
   const TemporaryFolder folder;
   const auto region = [](const std::string& id, const std::string& body) {
     return "// TODO(" + id + ") x\n// BEGIN " + id + "\n" + body + "// END " + id + "\n";

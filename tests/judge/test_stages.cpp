@@ -28,7 +28,7 @@ worker::WorkerDescription description(Element element) {
 
 }  // namespace
 
-TEST_CASE("a manifest that says what the stage says") {
+TEST_CASE("a manifest that agrees with the stage") {
   CHECK(disagreement(chapter(), Backend::cpu, description(float32)).empty());
   CHECK(disagreement(chapter(), Backend::sim, description(float16)).empty());
 }

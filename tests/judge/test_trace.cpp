@@ -57,7 +57,7 @@ std::vector<std::string> drawn_rows(const judge::TileMap& map, std::int64_t scal
 
 }  // namespace
 
-TEST_CASE("what is not named in an interval of a record is 0") {
+TEST_CASE("a counter missing in an interval of a record is 0") {
   const judge::Trace trace = judge::parse_trace(
       R"({"launches": [{"kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "shared_bytes": 0, "counters": {},
           "tensors": [], "notes": [], "reports": [], "lines": [], "waits": [], "flights": [],
@@ -92,7 +92,7 @@ TEST_CASE("a causal map has queries down, keys across, and the diagonal masked")
       contains(judge::map_note(maps[0], judge::draw(maps[0], 2)), "one cell stands for 2 x 2 tiles; there are 4 x 4"));
 }
 
-TEST_CASE("heads that differ, tiles read in part and tiles that are shared are drawn as what they are") {
+TEST_CASE("different heads, partly read tiles and shared tiles are drawn as such") {
   judge::TracedLaunch launch = causal_launch(2);
   launch.tensors.resize(2);  // Q and K
   judge::TracedTensor& K = launch.tensors[1];
@@ -112,7 +112,7 @@ TEST_CASE("heads that differ, tiles read in part and tiles that are shared are d
   CHECK_FALSE(maps[1].divided);
 }
 
-TEST_CASE("tiles that a block owns are not drawn as masked, though their numbers are those of tiles that are") {
+TEST_CASE("resident tiles are not drawn as masked, even if masked tiles have the same indices") {
   // One block owns two tiles of K and loops over Q: tile 1 of Q is masked.
   judge::TracedLaunch launch;
   judge::TracedTensor Q = tiled_tensor("Q", 1, 4), K = tiled_tensor("K", 1, 4);
@@ -129,7 +129,7 @@ TEST_CASE("tiles that a block owns are not drawn as masked, though their numbers
   CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"##..", "..##"});
 }
 
-TEST_CASE("masks are drawn where most blocks keep a tile of queries and have nothing to walk over") {
+TEST_CASE("masked tiles are drawn even if most blocks read a Q tile and no K/V tile") {
   // 16 tiles of queries, 2 of keys: the mask leaves keys only for the last two tiles of queries.
   judge::TracedLaunch launch;
   judge::TracedTensor Q = tiled_tensor("Q", 1, 16), K = tiled_tensor("K", 1, 2);
@@ -151,7 +151,7 @@ TEST_CASE("masks are drawn where most blocks keep a tile of queries and have not
   CHECK_FALSE(judge::is_streamed(Q, one));
 }
 
-TEST_CASE("a block that walks everything is a row of its own, with how often it reads each tile") {
+TEST_CASE("blocks that read every tile are drawn as one row, with the number of reads of each tile") {
   judge::TracedLaunch launch;
   judge::TracedTensor Q = tiled_tensor("Q", 2, 12), K = tiled_tensor("K", 2, 3);
   for (std::int64_t block = 0; block < 2; ++block) {
@@ -213,7 +213,7 @@ TEST_CASE("lines of two kernels are matched by their text, within one exercise o
   CHECK(table.at(1) == std::vector<std::string>{"4", "load(a);", "8", "7", "0", "2", "4", "3", "2", "-", "-", "-"});
 }
 
-TEST_CASE("what TMA moved, and barriers in shared memory, are facts of a launch that has them") {
+TEST_CASE("TMA traffic and mbarriers are facts of a launch that has them") {
   judge::TracedLaunch launch = causal_launch(2);
   for (int i = 0; i < 3; ++i) launch.grid[i] = launch.block[i] = 1;
   for (const char* name : {"tensor_instructions", "multiply_calls", "async_instructions", "block_barriers",

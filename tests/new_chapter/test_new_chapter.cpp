@@ -279,7 +279,7 @@ double largest_error(const Tensor<float>& O, const Problem& p, bool even, double
 
 }  // namespace
 
-TEST_CASE("one more mask and one more number of the problem touch at most five files of common/, and run has them") {
+TEST_CASE("a new mask and a new field of the problem touch at most five files of common/, and run has them") {
   copy_book();
   add_mask();
   CHECK(changed_in_common().size() <= 5);
@@ -320,7 +320,7 @@ TEST_CASE("one more mask and one more number of the problem touch at most five f
   CHECK(refused.at("message") == "the mask even: allowed: a stage that supports it: chapter 1 on cpu");
 }
 
-TEST_CASE("one more chapter is files under chapters/, solutions/ and tests/, and every verb works with it") {
+TEST_CASE("a new chapter is files under chapters/, solutions/ and tests/, and every verb works with it") {
   copy_book();
   write_chapter();
   const std::string id = fmt::format("{}.1", number), which = fmt::format("{}", number);

@@ -71,7 +71,7 @@ std::vector<State> states(const std::vector<Compared>& compared) {
 
 }  // namespace
 
-TEST_CASE("a file that is not what is drawn is told, one that is missing, and one that nobody asks for") {
+TEST_CASE("an outdated, a missing and an unused picture are reported") {
   const book::TemporaryFolder folder;
   const fs::path first = folder / "pictures" / "first.svg", second = folder / "pictures" / "second.svg";
   folder.write("pictures/first.svg", "<svg/>\n");
@@ -90,7 +90,7 @@ TEST_CASE("a file that is not what is drawn is told, one that is missing, and on
   CHECK(states(compare({both[0], {second, "", "no simulator"}})) == std::vector{State::current, State::missing});
 }
 
-TEST_CASE("what a pictures.toml says is read strictly") {
+TEST_CASE("a pictures.toml is read strictly") {
   const book::TemporaryFolder folder;
   const auto read = [&](const std::string& text) {
     folder.write("pictures.toml", text);
@@ -187,7 +187,7 @@ TEST_CASE("a diagram has the boxes, bars and words of its text") {
   check_said("diagram", facts, {"a. b c. d. e[0]. ", "<rect class=\"p0\" ", "<rect class=\"p0 s0\" ", "<polygon "});
 }
 
-TEST_CASE("a plot has the chosen curves of a figure of bench, by their own names") {
+TEST_CASE("a plot has the chosen curves of a bench figure, under the chosen names") {
   const auto plot = [](const std::string& curve) {
     return facts_of(plot_facts, {{"figure", std::string("speed_forward")},
                                  {"panel", std::string("forward, d = 64")},
@@ -205,7 +205,7 @@ TEST_CASE("a plot has the chosen curves of a figure of bench, by their own names
   CHECK_THROWS_WITH(plot("04"), ContainsSubstring("test:1: notes/figures/speed_forward.json has no \"04\""));
 }
 
-TEST_CASE("what Node cannot draw is an error with its words") {
+TEST_CASE("a picture that Node cannot draw is an error with Node's message") {
   if (!why_not_drawn().empty()) SKIP("Node is not here");
   CHECK_THROWS_WITH(drawn("no such kind", Facts::object()), ContainsSubstring("node cannot draw the pictures"));
 }

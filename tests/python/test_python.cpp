@@ -47,7 +47,7 @@ std::string printed_by(const std::string& script, const fs::path& libraries, con
 
 }  // namespace
 
-TEST_CASE("numpy arrays on the simulator: results, gradients, layouts, threads, what is refused") {
+TEST_CASE("numpy arrays on the simulator: results, gradients, layouts, threads, refused input") {
   CHECK(printed_by("numpy_arrays.py", library()).ends_with("refused\n"));
 }
 

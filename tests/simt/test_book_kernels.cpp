@@ -31,7 +31,7 @@ TEST_CASE("chapter 3's kernel is right on every tile size, ragged or not") {
   }
 }
 
-TEST_CASE("chapter 3's kernel survives inputs that bite") {
+TEST_CASE("chapter 3's kernel is right for adversarial inputs") {
   for (const InputKind& kind : input_kinds()) {
     INFO(kind.name);
     const zoo::HalfProblem half(kind.name, {1, 1, 1, 65, 200, 64});
@@ -39,7 +39,7 @@ TEST_CASE("chapter 3's kernel survives inputs that bite") {
   }
 }
 
-TEST_CASE("chapter 3 reads Q once, K and V once for each query tile, and writes O and the LSE once") {
+TEST_CASE("chapter 3 reads Q once, K and V once for each Q tile, and writes O and the LSE once") {
   if (!simt::instrumented()) SKIP("this build does not count accesses");
   const std::int64_t BH = 2, Nq = 200, Nk = 150, d = 64, Br = 64, Bc = 64;
   const zoo::HalfProblem half("normal", {1, BH, BH, Nq, Nk, d});
@@ -106,7 +106,7 @@ TEST_CASE("chapter 3's warm-ups copy, transpose and multiply") {
   }
 }
 
-TEST_CASE("lanes of one instruction that touch two tensors are counted for each") {
+TEST_CASE("an instruction whose lanes access two tensors is counted for each tensor") {
   if (!simt::instrumented()) SKIP("this build does not count accesses");
   simt::clear_launches();
   zoo::run_two_tensors();

@@ -143,7 +143,7 @@ TEST_CASE("bank conflicts among the rows of a matrix") {
   CHECK(one.load_wavefronts == 4);
 }
 
-TEST_CASE("a product of tiles by mma: instructions, and wavefronts by how the rows lie") {
+TEST_CASE("a matmul by mma: instructions, and wavefronts by row layout") {
   NEEDS_INSTRUMENTATION;
   // Two blocks of four warps; K = 256 is 16 steps. In each step a warp loads A once and B four times, all by x4, and
   // executes eight mma.
@@ -192,7 +192,7 @@ TEST_CASE("one tensor instruction for each mma") {
   CHECK(run("mma of mma, half").counters.shared.matrix_loads == 3);
 }
 
-TEST_CASE("what a warp's functions count") {
+TEST_CASE("warp functions are counted") {
   NEEDS_INSTRUMENTATION;
   CHECK(run("votes").counters.votes == 3);
   CHECK(run("groups of four").counters.shuffles == 2 * 2);

@@ -16,7 +16,7 @@ TEST_CASE("a class has the limits of the Programming Guide's table") {
                     "unknown GPU \"k80\"; allowed are t4, rtx3060, rtx4090, a100, h100, b200, rtx5090");
 }
 
-TEST_CASE("how many blocks a multiprocessor keeps, and which limit says so") {
+TEST_CASE("the number of resident blocks per SM, and the limit that determines it") {
   const auto check = [](const char* gpu, int threads, std::size_t bytes, int blocks, const std::string& limit) {
     const Occupancy found = occupancy(gpu_class(gpu), threads, bytes);
     INFO(gpu << ", " << threads << " threads, " << bytes << " bytes");

@@ -52,7 +52,7 @@ void for_floats(Check check) {
 
 }  // namespace
 
-TEST_CASE("every code of half and bfloat16 survives the way to float and back") {
+TEST_CASE("every code of half and bfloat16 survives conversion to float and back") {
   for (std::uint32_t code = 0; code < 0x10000; ++code) {
     const float h = simt::half_to_float(static_cast<std::uint16_t>(code));
     const float b = simt::bfloat16_to_float(static_cast<std::uint16_t>(code));
@@ -90,7 +90,7 @@ TEST_CASE("floats round toward zero, down and up to half and bfloat16") {
   SUCCEED("all of them agree");
 }
 
-TEST_CASE("the simulator and the oracle's side convert alike: all codes, all halfway points, random floats") {
+TEST_CASE("the simulator and the oracle convert alike: all codes, all halfway points, random floats") {
   // There are two sets of functions because the simulator is independent of the attention code. Only the code of a NaN
   // may differ.
   const auto agree = [](float f) {
@@ -119,7 +119,7 @@ TEST_CASE("the simulator and the oracle's side convert alike: all codes, all hal
 }
 
 #if defined(__FLT16_MANT_DIG__) && defined(__GNUC__) && !defined(__clang__)
-TEST_CASE("millions of floats agree with the compiler's own half") {
+TEST_CASE("millions of floats agree with the compiler's half") {
   std::mt19937 random(11);
   for (int i = 0; i < 4'000'000; ++i) {
     const float f = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
@@ -182,7 +182,7 @@ TEST_CASE("fused multiply-add has one rounding") {
   SUCCEED("all of them agree");
 }
 
-TEST_CASE("maximum and minimum prefer numbers to NaN and +0 to -0") {
+TEST_CASE("maximum and minimum return the number rather than NaN, and order -0 below +0") {
   const __half nan = __half::simt_code(0x7e00), one = __float2half(1.f), zero = __float2half(0.f),
                minus_zero = __hneg(zero);
   CHECK(__hmax(nan, one).simt_code() == one.simt_code());

@@ -71,7 +71,7 @@ TEST_CASE("every planted mistake with Hopper's instructions is reported at its l
   check_planted(zoo::line_mistakes(), "mistakes_hopper_lines.cu", /*alone=*/false);
 }
 
-TEST_CASE("reports on Hopper's instructions say who waits for what, and what to do") {
+TEST_CASE("reports on Hopper's instructions name the waiting threads, the barrier and the fix") {
   require_instrumentation();
   const KeepOptions keep;
   const auto report_of = [](const std::string& name) {
@@ -152,7 +152,7 @@ TEST_CASE("each core that runs blocks takes no more addresses than a worker has 
   CHECK(mapped() - before <= 12 * (std::uint64_t(1) << 28));  // usual_memory (common/worker/worker.cpp)
 }
 
-TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is what its shape says") {
+TEST_CASE("a warp-specialised kernel's TMA and tensor core counters match its shape") {
   require_instrumentation();
   const KeepOptions keep;
   const zoo::HalfProblem half("normal", {1, 3, 3, 500, 700, 64});
@@ -177,7 +177,7 @@ TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is wh
   CHECK(c.shared.store_wavefronts == c.shared.store_instructions);
 }
 
-TEST_CASE("what TMA adds is counted, by the bytes and sectors that it adds to") {
+TEST_CASE("TMA additions are counted in bytes and in sectors") {
   require_instrumentation();
   const KeepOptions keep;
   zoo::added_by_blocks(false);
@@ -214,7 +214,7 @@ TEST_CASE("the order of TMA additions depends only on the seed; a semaphore fixe
   CHECK(different == 4);
 }
 
-TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are named; one shows in numbers, one is none") {
+TEST_CASE("11 of 13 mistakes in the warp-specialised kernel are reported, one changes results, one is harmless") {
   require_instrumentation();
   const KeepOptions keep;
   const zoo::HalfProblem half("normal", {1, 1, 1, 192, 500, 128});
@@ -272,7 +272,7 @@ TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are name
   }
 }
 
-TEST_CASE("a barrier gathers what all who arrive know, also where one's knowledge lies at the address of another's") {
+TEST_CASE("a barrier merges the knowledge of all arriving threads, even if its memory is reused") {
   simt::Gathering gathering;
   constexpr unsigned count = 100;
   for (unsigned i = 0; i < count; ++i) {
@@ -284,13 +284,13 @@ TEST_CASE("a barrier gathers what all who arrive know, also where one's knowledg
   for (unsigned i = 0; i < count; ++i) CHECK(all->known[1 + i] == i + 1);
 }
 
-TEST_CASE("every kind of mistake has a name of its own, from which it is known again") {
+TEST_CASE("every kind of mistake has a unique name that identifies it") {
   for (int i = 0; i <= int(simt::kLastMistake); ++i) {
     CHECK(simt::mistake_named(simt::name(Mistake(i))) == Mistake(i));
   }
 }
 
-TEST_CASE("a trace of a warp-specialised kernel has TMA's bytes by line, and who waits at which mbarrier") {
+TEST_CASE("a trace of a warp-specialised kernel has TMA's bytes by line, and the warps waiting at each mbarrier") {
   require_instrumentation();
   const KeepOptions keep;
   simt::options().trace = true;

@@ -17,7 +17,7 @@
 
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("a launch that CUDA would refuse is refused, with what is allowed") {
+TEST_CASE("a launch that CUDA would refuse is refused, with the allowed range") {
   CHECK_NOTHROW(zoo::run_with(1, 1, 0));
   CHECK_THROWS_WITH(zoo::run_with(65536, 32, 0), ContainsSubstring("65535"));
   CHECK_THROWS_WITH(zoo::run_with(1, 1025, 0), ContainsSubstring("1 to 1024"));
@@ -27,7 +27,7 @@ TEST_CASE("a launch that CUDA would refuse is refused, with what is allowed") {
   CHECK_THROWS_AS(zoo::run_with(1, 32, 228 * 1024), workbook::cuda::Error);
 }
 
-TEST_CASE("an open exercise in a kernel is thrown by the launch, and what follows from it is not reported") {
+TEST_CASE("an open exercise in a kernel is thrown by the launch, and its consequences are not reported") {
   CHECK_THROWS_AS(zoo::run_open_exercise(), workbook::Todo);
   try {
     zoo::run_open_exercise();
@@ -47,7 +47,7 @@ TEST_CASE("annotations are kept by block") {
   CHECK(simt::last_launch().notes == std::vector<simt::Note>{{0, "masked tile", 0, 32}, {1, "masked tile", 1, 32}});
 }
 
-TEST_CASE("the record of a launch says what was launched") {
+TEST_CASE("the record of a launch holds its kernel, grid, block and time") {
   simt::clear_launches();
   zoo::run_scaled(3);
   const simt::Launch& launch = simt::last_launch();
@@ -57,7 +57,7 @@ TEST_CASE("the record of a launch says what was launched") {
   CHECK(launch.seconds > 0);
 }
 
-TEST_CASE("the intervals of block 0 add up to what a launch of one block did") {
+TEST_CASE("the intervals of block 0 add up to the counters of a launch of one block") {
   if (!simt::instrumented()) SKIP("accesses are not counted here");
   const auto expect_sums = [] {
     const simt::Launch& launch = simt::last_launch();
@@ -121,7 +121,7 @@ TEST_CASE("many launches, one after another") {
   CHECK(simt::launches().size() == 200);
 }
 
-TEST_CASE("accesses are counted exactly when there are more than can be held at once") {
+TEST_CASE("more accesses than fit the buffer are counted exactly") {
   if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
   zoo::run_long_loop(20'000);
   const simt::GlobalCounters& c = simt::last_launch().counters.global;
@@ -133,7 +133,7 @@ TEST_CASE("accesses are counted exactly when there are more than can be held at 
   CHECK(c.load_sectors == sectors);
 }
 
-TEST_CASE("the k-th executions of a line by the lanes are one instruction, where only some execute it") {
+TEST_CASE("the lanes' k-th executions of a line are one instruction, even if only some lanes execute it") {
   if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
   zoo::run_divergent_loop();
   const simt::GlobalCounters& c = simt::last_launch().counters.global;
@@ -150,7 +150,7 @@ TEST_CASE("the peak of device memory") {
   CHECK(workbook::cuda::take_peak_bytes() == 0);
 }
 
-TEST_CASE("counters by name, for whoever reports them") {
+TEST_CASE("counters can be read by name") {
   if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
   simt::clear_launches();
   zoo::run_scaled(2);

@@ -36,7 +36,7 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
-TEST_CASE("a program's operator new is the simulator's too, also where each has a C++ library of its own") {
+TEST_CASE("a program and the simulator share operator new, even with separate C++ libraries") {
   const int had = allocated - given_back;
   {
     const std::vector<std::string> reports = simt::reports_of_its_own();

@@ -22,7 +22,7 @@ TEST_CASE("every planted race is reported at its line") {
 TEST_CASE("every planted wrong access is reported at its line") {
   check_all(zoo::memory_cases(), "mistakes_memory.cu");
 }
-TEST_CASE("an index that leaves device memory is told with the element that it asked for, and how many there are") {
+TEST_CASE("an index outside device memory is reported with the element and the number of elements") {
   zoo::require_instrumentation();
   const auto said_of = [](const std::string& name) {
     for (const zoo::Case& c : zoo::memory_cases())
@@ -35,7 +35,7 @@ TEST_CASE("an index that leaves device memory is told with the element that it a
             .ends_with("4 bytes before the beginning of a, which has 64 elements: it would "
                        "be element -1"));
 }
-TEST_CASE("every planted mistake of threads that do not come together is reported at its line") {
+TEST_CASE("every planted synchronisation mistake is reported at its line") {
   check_all(zoo::warp_cases(), "mistakes_warps.cu");
 }
 TEST_CASE("reports on instructions name the group to wait for, the matrix and the lanes") {

@@ -42,7 +42,7 @@ float modelled(float c, const std::vector<float>& a, const std::vector<float>& b
 
 }  // namespace
 
-TEST_CASE("products of e4m3 are cut off 13 bits below the largest number that is added") {
+TEST_CASE("e4m3 products are truncated 13 bits below the largest addend") {
   const auto small = [](int power) { return std::pair{0x1p-6f, std::ldexp(1.0f, power + 6)}; };
   CHECK(added(0, {{1, 1}, small(-13)}) == 1 + 0x1p-13f);
   CHECK(added(0, {{1, 1}, small(-14)}) == 1);
@@ -59,7 +59,7 @@ TEST_CASE("products of e4m3 are cut off 13 bits below the largest number that is
   CHECK(added(0x1p-26f, {{0x1p-9f, 0x1p-9f}}) == 0x1p-18f);
 }
 
-TEST_CASE("infinite sums and NaN stay what they are") {
+TEST_CASE("infinite sums and NaN are preserved") {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   CHECK(added(infinity, {{1, 1}}) == infinity);
   CHECK(std::isnan(added(nan, {{1, 1}})));

@@ -54,7 +54,7 @@ void expect_sums(const simt::Launch& launch) {
 
 }  // namespace
 
-TEST_CASE("what the lines of a kernel ask for adds up to what the launch asks for") {
+TEST_CASE("a kernel's counters by line add up to the launch's counters") {
   if (!simt::instrumented()) SKIP("accesses are not counted here");
   for (const char* name : {"transpose 32", "transpose 33", "attention 256 causal", "cp.async in four groups"}) {
     const simt::Launch& launch = traced(name);
@@ -73,7 +73,7 @@ TEST_CASE("without the option nothing is recorded by line") {
   CHECK(simt::last_launch().waits.empty());
 }
 
-TEST_CASE("the worst access of a line names its lanes, its bank and what they ask for") {
+TEST_CASE("the worst access of a line holds its lanes, bank and wavefronts") {
   if (!simt::instrumented()) SKIP("accesses are not counted here");
   const simt::Launch& launch = traced("transpose 32");
   // A column of a tile with 32 floats per row is in one bank.

@@ -51,7 +51,7 @@ TEST_CASE("the gradient of every weight of the model agrees with differences") {
   }
 }
 
-TEST_CASE("gradients are added to what is there") {
+TEST_CASE("gradients are accumulated") {
   PlainAttention<double> attention(Storage::fp32);
   Model<double> model(tiny, Storage::fp32, attention);
   const std::vector<double> weights = start(tiny);

@@ -38,7 +38,7 @@ Attended attend(const Problem& problem, const Doubles& Q, const Doubles& K, cons
 
 }  // namespace
 
-TEST_CASE("a product is the sum that defines it, whatever the sizes, transposed or not, added or not") {
+TEST_CASE("a matmul equals its definition for all sizes, transposed or not, accumulated or not") {
   for (const auto& [M, N, K] : {std::tuple{1, 1, 1}, {4, 8, 3}, {7, 19, 5}, {130, 65, 200}}) {
     const Doubles A = normal_doubles(std::size_t(M * K), 1), B = normal_doubles(std::size_t(K * N), 2),
                   before = normal_doubles(std::size_t(M * N), 3);
@@ -67,7 +67,7 @@ TEST_CASE("a product is the sum that defines it, whatever the sizes, transposed 
   }
 }
 
-TEST_CASE("a product does not depend on the number of cores") {
+TEST_CASE("a matmul does not depend on the number of cores") {
   const std::vector<float> A = normal_values(300 * 200, 1), B = normal_values(200 * 100, 2);
   std::vector<float> one(300 * 100), all(one.size());
   multiply(one.data(), 100, matrix(A.data(), 300, 200), matrix(B.data(), 200, 100), Into::overwrite, false);
@@ -168,7 +168,7 @@ TEST_CASE("attention agrees with the oracle, forward and backward, causal or not
     }
 }
 
-TEST_CASE("attention's backward pass against differences") {
+TEST_CASE("attention: backward pass against differences") {
   const Problem problem = attention_problem(5, 7, true);
   Doubles Q = widened(problem.Q), K = widened(problem.K), V = widened(problem.V);
   const Doubles dO = normal_doubles(Q.size(), 8);

@@ -25,7 +25,7 @@ bool same(float a, float b) {
 
 }  // namespace
 
-TEST_CASE("stored numbers are those of the formats: all codes, the halfway points, their neighbours, random floats") {
+TEST_CASE("stored numbers match the formats: all codes, the halfway points, their adjacent floats, random floats") {
   Random random(5);
   for (const Storage storage : {Storage::fp16, Storage::bf16}) {
     std::vector<float> values{65504.0f, 65519.996f, 65520.0f, 1e30f, -1e30f, 0x1p-25f, 0x1.8p-25f, 0x1p-126f, 1e-45f};

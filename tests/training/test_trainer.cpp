@@ -125,7 +125,7 @@ TEST_CASE("the scaler keeps the scale finite and above zero") {
   CHECK(std::isfinite(1 / state.scale));
 }
 
-TEST_CASE("unscaling finds every kind of number that is not finite, wherever it lies") {
+TEST_CASE("unscaling finds every kind of non-finite number at every index") {
   for (const float bad : {INFINITY, -INFINITY, NAN})
     for (const std::size_t place : {0, 1, 99}) {
       std::vector<float> gradients(100, 512.0f);
@@ -156,7 +156,7 @@ TEST_CASE("a resumed experiment goes on to the same run, bit for bit") {
   }
 }
 
-TEST_CASE("a damaged checkpoint is refused with what is wrong") {
+TEST_CASE("a damaged checkpoint is refused with the reason") {
   const Folder folder;
   const fs::path file = folder.path / "a.checkpoint";
   write_checkpoint(file, {small(), text(), {trained(small(), MixedPrecision::fp16_scaled, 2)}, {}});
@@ -214,7 +214,7 @@ TEST_CASE("settings that make no sense are refused") {
   refused([](Settings& s) { s.shares = std::numeric_limits<std::int64_t>::max(); });
 }
 
-TEST_CASE("an exception of the attention ends the step and comes out") {
+TEST_CASE("an exception of the attention ends the step and is passed to the caller") {
   struct Failing : AttentionCore<float> {
     void forward(const AttentionCall&) override { throw std::runtime_error("exercise 4.2 is open"); }
     void backward(const GradientCall&) override {}

@@ -63,7 +63,7 @@ std::string name(const Compared& compared) {
 
 }  // namespace
 
-TEST_CASE("every code is the number that the CUDA toolkit reads") {
+TEST_CASE("every code decodes to the value that the CUDA toolkit decodes") {
   for (const Compared& compared : formats()) {
     INFO(name(compared));
     std::size_t wrong = 0;
@@ -77,7 +77,7 @@ TEST_CASE("every code is the number that the CUDA toolkit reads") {
   }
 }
 
-TEST_CASE("every float becomes the code that the CUDA toolkit makes of it") {
+TEST_CASE("every float is encoded as the CUDA toolkit encodes it") {
   Random random(21);
   for (const Compared& compared : formats()) {
     INFO(name(compared));

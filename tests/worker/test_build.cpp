@@ -46,7 +46,7 @@ const std::string kBroken = "// one\nint main() {\n  return nothing;\n}\n";
 
 }  // namespace
 
-TEST_CASE("a compile error stops its own job only, and is told by file and line from the root") {
+TEST_CASE("a compile error stops only its job, and is reported by file and line from the root") {
   const Book book;
   book.write("src/good.cpp", "int main() { return 3; }");
   book.write("src/bad.cpp", kBroken);
@@ -67,7 +67,7 @@ TEST_CASE("an error in a header names the header") {
   CHECK_THAT(built.log, ContainsSubstring("src/tile.hpp:2:"));
 }
 
-TEST_CASE("after a failed build the old program is not taken for the new one") {
+TEST_CASE("after a failed build the old program is not used") {
   const Book book;
   book.write("src/a.cpp", "int main() { return 1; }");
   CHECK(result_of(book.build("a")) == 1);
@@ -78,7 +78,7 @@ TEST_CASE("after a failed build the old program is not taken for the new one") {
   CHECK(result_of(book.build("a")) == 2);
 }
 
-TEST_CASE("what the compiler has read for an object is known") {
+TEST_CASE("the files that the compiler read for an object are listed") {
   const Book book;
   book.write("src/tile.hpp", "#include \"size.hpp\"\n#include <string>\n");
   book.write("src/size.hpp", "inline int size() { return 3; }");
@@ -95,7 +95,7 @@ TEST_CASE("what the compiler has read for an object is known") {
   CHECK(files_read(book.toolchain, {}).empty());
 }
 
-TEST_CASE("what did not change is not built again") {
+TEST_CASE("unchanged sources are not built again") {
   const Book book;
   book.write("src/a.cpp", "int main() { return 1; }");
   book.write("src/b.cpp", "int main() { return 2; }");
@@ -108,7 +108,7 @@ TEST_CASE("what did not change is not built again") {
   CHECK(result_of(second.at("b")) == 4);
 }
 
-TEST_CASE("a changed header rebuilds what includes it") {
+TEST_CASE("a changed header rebuilds the sources that include it") {
   const Book book;
   book.write("src/number.hpp", "inline int number() { return 1; }\n");
   book.write("src/a.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
@@ -153,7 +153,7 @@ TEST_CASE("warnings are in the log of a program that was built, also when nothin
   }
 }
 
-TEST_CASE("a link error is in the log, beside the warnings, until it is mended") {
+TEST_CASE("a link error is in the log, beside the warnings, until it is fixed") {
   const Book book;
   const std::string warned = "int main() { int x = 1; if (x = 2) return number(); }";
   book.write("src/a.cpp", "int number();\n" + warned);
@@ -170,7 +170,7 @@ TEST_CASE("a link error is in the log, beside the warnings, until it is mended")
   CHECK_THAT(built.log, !ContainsSubstring("undefined reference"));
 }
 
-TEST_CASE("a source that is not there fails its own job only, and is named from the root") {
+TEST_CASE("a missing source fails only its job, and is named from the root") {
   const Book book;
   book.write("src/good.cpp", "int main() { return 3; }");
   const auto built = build_workers(book.toolchain, {book.job("gone"), book.job("good")});
@@ -235,7 +235,7 @@ TEST_CASE("a folder whose name ninja cannot read in a list of dependencies is bu
   CHECK(result_of(build_workers(book.toolchain, {good, bad}).at("good")) == 2);
 }
 
-TEST_CASE("a build waits for one that is under way, and both are right") {
+TEST_CASE("a build waits for another build of the same folder, and both are correct") {
   const Book book;
   for (const std::string name : {"a", "b", "both"}) {
     book.write("src/" + name + ".cpp", "int main() { return " + std::to_string(name.size()) + "; }");
@@ -335,7 +335,7 @@ TEST_CASE("kernels are compiled with the precompiled header, and anew when it ch
         7);
 }
 
-TEST_CASE("flags of a job's own sources reach none of the book's, which other jobs share") {
+TEST_CASE("flags of a job's sources do not affect the book's sources, which other jobs share") {
   Book book;
   book.write("src/own.cpp",
              "int books();\n#ifndef NUMBER\n#define NUMBER 0\n#endif\nint main() { return 10 * NUMBER + books(); }");
@@ -350,7 +350,7 @@ TEST_CASE("flags of a job's own sources reach none of the book's, which other jo
   CHECK(built.at("plain").objects.at(book / "src/books.cpp") == built.at("other").objects.at(book / "src/books.cpp"));
 }
 
-TEST_CASE("where nothing can be written no old program is taken for a new one") {
+TEST_CASE("if nothing can be written, no old program is used") {
   const Book book;
   book.write("src/a.cpp", "int main() { return 1; }");
   CHECK(result_of(book.build("a")) == 1);
@@ -371,7 +371,7 @@ TEST_CASE("a toolchain that is missing or damaged is an error that names the fil
   }
 }
 
-TEST_CASE("the book's own code that does not build is an error with the end of the log") {
+TEST_CASE("an error in the book's code is reported with the end of the log") {
   Book book;
   book.write("cmake",
              "#!/bin/sh\nprintf '%s\\n' \"$@\"\nhead -c 9000 /dev/zero | tr '\\0' .\necho 'the end'\nexit 1\n");
@@ -382,7 +382,7 @@ TEST_CASE("the book's own code that does not build is an error with the end of t
   CHECK_NOTHROW(build_targets(book.toolchain, {"worker_server"}));
 }
 
-TEST_CASE("targets are built once, and again after a change to the book's own code or to what was built") {
+TEST_CASE("targets are built once, and again after a change to the book's code or to the built files") {
   Book book;
   book.write("cmake", "#!/bin/sh\necho built >>\"$(dirname \"$0\")/builds\"\n");
   fs::permissions(book / "cmake", fs::perms::owner_all);

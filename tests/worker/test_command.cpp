@@ -37,7 +37,7 @@ double seconds_of(const std::function<void()>& action) {
 
 }  // namespace
 
-TEST_CASE("a program's exit code, or its signal, comes back") {
+TEST_CASE("a program's exit code, or its signal, is returned") {
   CHECK(shell("exit 0").exit_code == 0);
   CHECK(shell("exit 7").exit_code == 7);
   CHECK(shell("exit 127").exit_code == 127);
@@ -45,7 +45,7 @@ TEST_CASE("a program's exit code, or its signal, comes back") {
   CHECK_FALSE(shell("kill -KILL $$").timed_out);
 }
 
-TEST_CASE("stdout and stderr come back in the order in which they were written, all of it") {
+TEST_CASE("stdout and stderr are returned complete, in the order in which they were written") {
   CHECK(shell("echo one; echo two >&2; printf three").output == "one\ntwo\nthree");
   CHECK(shell("head -c 3000000 /dev/zero").output.size() == 3'000'000);
   CHECK(shell("exit 1").output.empty());
@@ -55,7 +55,7 @@ TEST_CASE("stdin is empty: no program waits for a keyboard") {
   CHECK(shell("cat; echo done").output == "done\n");
 }
 
-TEST_CASE("variables are added to the environment, or replace what is there") {
+TEST_CASE("variables are added to the environment, or replace existing ones") {
   ::setenv("WORKBOOK_TEST_OLD", "old", 1);
   CommandOptions options;
   options.environment = {{"WORKBOOK_TEST_OLD", "new $HOME"}, {"WORKBOOK_TEST_NEW", "x"}};
@@ -106,7 +106,7 @@ TEST_CASE("a program that is too slow is killed within its time") {
   CHECK_FALSE(shell("exit 0", options).timed_out);
 }
 
-TEST_CASE("what a program leaves running in the background is not waited for") {
+TEST_CASE("background processes of a program are not waited for") {
   CommandResult result;
   CHECK(seconds_of([&] { result = shell("sleep 5 & echo done"); }) < 2);
   CHECK(result.output == "done\n");

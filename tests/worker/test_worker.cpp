@@ -148,7 +148,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // ---- Results. -------------------------------------------------------------------------------------------------------
 
-TEST_CASE("numbers and arrays of every type arrive, and outputs come back") {
+TEST_CASE("numbers and arrays of every type arrive, and outputs are returned") {
   const std::vector<float> floats{1.5f, -2, 0};
   const std::vector<double> doubles{0.1, 1e300};
   const std::vector<std::int64_t> integers{std::int64_t(1) << 40, -3};
@@ -188,7 +188,7 @@ TEST_CASE("arrays may be empty") {
   CHECK(reply.output<std::uint16_t>("y uint16") == std::vector<std::uint16_t>{18});
 }
 
-TEST_CASE("numbers arrive exactly, those that are not finite too") {
+TEST_CASE("numbers arrive exactly, including non-finite ones") {
   Worker worker = zoo();
   for (const double x : {0.1, -0.0, 1e-320, 1.7976931348623157e308, 9007199254740993.0,
                          std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
@@ -199,7 +199,7 @@ TEST_CASE("numbers arrive exactly, those that are not finite too") {
   CHECK(std::isnan(worker.call(Call("return number").number("x", kNaN).output<double>("y", 1)).output<double>("y")[0]));
 }
 
-TEST_CASE("what an operation does not write is NaN, also after a call that wrote it") {
+TEST_CASE("an output that an operation does not write is NaN, also after a call that wrote it") {
   Worker worker = zoo();
   const std::vector<float> x{1, 2, 3, 4};
   for (int i = 0; i < 2; ++i) {
@@ -213,7 +213,7 @@ TEST_CASE("what an operation does not write is NaN, also after a call that wrote
   CHECK(std::isnan(reply.output<double>("z")[0]));
 }
 
-TEST_CASE("what lies just outside an array reads as NaN: a value taken from there shows in the result") {
+TEST_CASE("memory just outside an array reads as NaN, so that its use shows in the result") {
   Worker worker = zoo();
   const std::vector<float> x{1, 2, 3};
   for (const int index : {-1, -200, 3, 4, 200}) {
@@ -232,7 +232,7 @@ TEST_CASE("large arrays travel, and small ones after them") {
   check_answers(worker);
 }
 
-TEST_CASE("an operation that asks for what was not sent, or is not there, says so") {
+TEST_CASE("a missing argument and an unknown operation are reported") {
   Worker worker = zoo();
   CHECK_THAT(failure_of(worker, Call("ask for missing")).what(), ContainsSubstring("no number \"no such number\""));
   CHECK_THAT(failure_of(worker, Call("ask for wrong type").output<float>("x", 2)).what(),
@@ -240,14 +240,14 @@ TEST_CASE("an operation that asks for what was not sent, or is not there, says s
   CHECK_THAT(failure_of(worker, Call("fly")).what(), ContainsSubstring("no operation \"fly\""));
 }
 
-TEST_CASE("what the code printed comes back, of this call only") {
+TEST_CASE("the output that the code printed in this call is returned") {
   Worker worker = zoo();
   CHECK(worker.call(Call("print")).printed == "to stdout\nto stderr\nno newline at the end");
   CHECK(worker.call(Call("do nothing")).printed.empty());
   CHECK(worker.call(Call("print KiB").number("KiB", 100)).printed.size() == 2000);  // the end of it
 }
 
-TEST_CASE("what the code printed last is part of a failure's message") {
+TEST_CASE("the last printed output is part of a failure's message") {
   Worker worker = zoo();
   CHECK_THAT(failure_of(worker, Call("print and abort")).what(), ContainsSubstring("it printed last: row 17 is odd"));
 }
@@ -277,7 +277,7 @@ TEST_CASE("a worker can be moved, and replaced by another") {
 
 // ---- Memory. --------------------------------------------------------------------------------------------------------
 
-TEST_CASE("extra_bytes is the peak of what operator new gave, exact to the byte") {
+TEST_CASE("extra_bytes is the peak of the bytes allocated by operator new, exactly") {
   if (!kCountsMemory) SKIP("AddressSanitizer owns operator new");
   Worker worker = zoo();
   const auto extra = [&](const std::string& operation, double n) {
@@ -302,7 +302,7 @@ TEST_CASE("memory kept from one call is not counted in the next, nor is giving i
   CHECK(worker.call(Call("drop, then allocate").number("n", 500)).extra_bytes == 2000);
 }
 
-TEST_CASE("a call whose memory is limited gets no more, wherever from, and the count says how it came to that") {
+TEST_CASE("a call's memory limit holds for every way to allocate, and the message gives the bytes") {
   if (!kCountsMemory) SKIP("a sanitizer build does not limit memory");
   Worker worker = zoo();
   worker.limits().stack = 256 << 10;
@@ -335,7 +335,7 @@ TEST_CASE("a sanitizer build says that it does not count") {
   CHECK(worker.call(Call("allocate vector").number("n", 1000)).extra_bytes == -1);
 }
 
-TEST_CASE("asking for more memory than there is ends as out of memory, and the next call has it all") {
+TEST_CASE("an allocation beyond the limit ends as out of memory, and the next call has all memory") {
   if (!kCountsMemory) SKIP("AddressSanitizer builds run without a limit of memory");
   for (const std::string operation : {"ask for too much", "leak everything"}) {
     INFO(operation);
@@ -360,7 +360,7 @@ TEST_CASE("the limit of memory is the worker's, not ours") {
 
 // ---- Exceptions: the worker lives on. -------------------------------------------------------------------------------
 
-TEST_CASE("a call as text leaves out the numbers of parts that its mask does not have") {
+TEST_CASE("a call as text omits the numbers of parts that its mask does not have") {
   Call call("forward");
   add_numbers(call, {{1, 2, 2, 3, 4, 64}, 0.5F, Mask::causal});
   CHECK(call.text() == "\"forward\" with B=1, H=2, Hkv=2, Nk=4, Nq=3, d=64, mask=1, scale=0.5");
@@ -590,7 +590,7 @@ TEST_CASE("closing the pipe is named") {
   check_dies(Call("close socket"), Ending::broke_protocol, "pipe during \"close socket\"");
 }
 
-TEST_CASE("what is not a reply is not taken for one") {
+TEST_CASE("a malformed reply is rejected") {
   if (is_sealed()) SKIP("the code cannot write to the pipe");
   for (const std::string operation : {"write garbage", "send wrong JSON", "send deep JSON"}) {
     INFO(operation);
@@ -598,7 +598,7 @@ TEST_CASE("what is not a reply is not taken for one") {
   }
 }
 
-TEST_CASE("a forged reply is not taken for the server's") {
+TEST_CASE("a forged reply is rejected") {
   if (is_sealed()) SKIP("the code cannot write to the pipe");
   for (const bool exits : {true, false}) {
     const Call call = Call("forge").number("times", 1).number("exit", exits).output<float>("y", 3);
@@ -613,7 +613,7 @@ TEST_CASE("replies sent in advance do not answer later calls") {
   for (int i = 0; i < 3; ++i) check_answers(worker);
 }
 
-TEST_CASE("who answers in the server's place still has to do the work: the outputs are NaN") {
+TEST_CASE("code that replies instead of the server must still compute: the outputs are NaN") {
   if (is_sealed()) SKIP("the code cannot replace the pipe");
   Worker worker = zoo();
   worker.call(Call("become impostor"));
@@ -623,7 +623,7 @@ TEST_CASE("who answers in the server's place still has to do the work: the outpu
 
 // ---- Processes. -----------------------------------------------------------------------------------------------------
 
-TEST_CASE("a child that the code leaves behind ends with the worker") {
+TEST_CASE("a child process of the code ends with the worker") {
   OpenWhileAlive alive;
   {
     Worker worker = zoo();
@@ -633,7 +633,7 @@ TEST_CASE("a child that the code leaves behind ends with the worker") {
   CHECK(alive.all_gone_within(2));
 }
 
-TEST_CASE("a worker that dies and leaves a child with the pipe open is not waited for longer than the limit") {
+TEST_CASE("a dead worker whose child holds the pipe open is not waited for longer than the limit") {
   OpenWhileAlive alive;
   {
     Worker worker = zoo(0.3);
@@ -673,7 +673,7 @@ TEST_CASE("a worker does not outlive its parent, however that ends") {
   CHECK(alive.all_gone_within(2));
 }
 
-TEST_CASE("no descriptor is left behind by calls and deaths") {
+TEST_CASE("calls and deaths leak no descriptor") {
   const auto open_descriptors = [] {
     return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
   };
@@ -699,7 +699,7 @@ TEST_CASE("a chapter that defines main, operator new or the server's functions d
   if (kCountsMemory) check_not_linked("defines_new", "operator new");
 }
 
-TEST_CASE("a chapter that defines the oracle changes nothing: it is never asked") {
+TEST_CASE("a chapter that defines the oracle changes nothing: its oracle is never called") {
   Worker worker = worker_of("defines_oracle");
   check_answers(worker);
   CHECK(std::isnan(worker.call(Call("do nothing").output<float>("O", 1)).output<float>("O")[0]));

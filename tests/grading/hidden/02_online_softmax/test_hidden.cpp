@@ -12,7 +12,7 @@
 using namespace workbook;
 using namespace workbook::test;
 
-TEST_CASE("hidden: the state of scores that nobody has seen", "[2.1]") {
+TEST_CASE("hidden: the state of other scores", "[2.1]") {
   std::vector<float> x;
   for (int i = 0; i < 77; ++i) x.push_back(float((i * 7919) % 101) / 7 - 5);
   double m = x[0], l = 0;
@@ -25,7 +25,7 @@ TEST_CASE("hidden: the state of scores that nobody has seen", "[2.1]") {
   expect(std::abs(state[1] - l) <= 1e-5 * l, fmt::format("l is {}, expected {}", state[1], l));
 }
 
-TEST_CASE("hidden: shapes that nobody has seen", "[2.3]") {
+TEST_CASE("hidden: other shapes", "[2.3]") {
   const Problem problem = make_input("value mean", {{1, 3, 3, 53, 71, 32}, true, 0, 4711});
   expect_attention(problem, "value mean", {{"Br", 24}, {"Bc", 20}});
 }
