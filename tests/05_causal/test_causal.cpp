@@ -133,7 +133,7 @@ TEST_CASE("without the mask every tile is read, even if Nq and Nk differ", "[5.1
 
 // ---- 5.2 mask_boundary ----
 
-TEST_CASE("no query sees a later key", "[5.2]") {
+TEST_CASE("no query attends to a later key", "[5.2]") {
   expect_right(causal_input("normal", {1, 1, 1, 96, 96, 64}, 12), {32, 32});
   expect_right(causal_input("value mean", {1, 1, 1, 192, 128, 64}, 12));
   for (const std::int64_t query : {0, 31, 32, 63, 64, 98}) {
@@ -144,7 +144,7 @@ TEST_CASE("no query sees a later key", "[5.2]") {
   }
 }
 
-TEST_CASE("every query sees the key at its own position", "[5.2]") {
+TEST_CASE("every query attends to the key at its position", "[5.2]") {
   for (const auto& [Nq, Nk] : {Lengths{130, 130}, {64, 140}, {140, 64}}) {
     for (const Tiles& tiles : all_tiles(64))
       expect_right(causal_input("rising maximum", {1, 1, 1, Nq, Nk, 64}, 13), tiles);
@@ -427,7 +427,7 @@ TEST_CASE("causal with one query equals full attention", "[whole]") {
 
 const Claims of_the_whole_2 = {
     {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
-    {"[whole]", "200 runs are equal, bit for bit", [] { expect_repeatable(200); }},
+    {"[whole]", "200 runs are bitwise equal", [] { expect_repeatable(200); }},
     {"[whole]", "more heads than gridDim.y allows", [] { expect_every_head(); }},
     {"[whole]", "offsets may exceed 32 bits", [] { expect_offsets_beyond_32_bits(); }},
     {"[whole]", "K and V are read up to the diagonal, Q once; O and the LSE are written once", [] { expect_moves(); }},

@@ -99,7 +99,7 @@ const Claims of_9_2 = {
 
 const Claims of_9_3 = {
     {"[9.3]", "P is recomputed from the LSE", [] { expect_P_from_the_lse(); }},
-    {"[9.3]", "each query has its own LSE and D", [] { expect_own_lse_and_D(); }},
+    {"[9.3]", "each pair uses the LSE and D of its query", [] { expect_own_lse_and_D(); }},
     {"[9.3]", "D is subtracted before anything is rounded", [] { expect_D_before_rounding(); }},
     {"[9.3]", "a masked pair has P = 0 at any scale", [] { expect_uncounted_pairs(); }},
 };

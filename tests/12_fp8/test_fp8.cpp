@@ -314,7 +314,7 @@ TEST_CASE("the maximum may grow from tile to tile", "[12.5]") {
   expect_right(input("falling maximum", {1, 1, 1, 70, 300, 64}, 43), two);
 }
 
-TEST_CASE("a row may see its first key in a later tile, far below 0", "[12.5]") {
+TEST_CASE("a row's first key may be in a later tile, with a score far below 0", "[12.5]") {
   // The last tile is processed first, and queries 0 to 63 see none of its keys. Its scores are about -24, the other
   // tile's about -20: exp2 of them with the offset is 0 in e4m3.
   for (const std::int64_t d : head_dims()) {

@@ -123,7 +123,7 @@ TEST_CASE("TMA loads each tile and its statistics once", "[13.2]") {
 
 const Claims of_13_3 = {
     {"[13.3]", "P is recomputed from the LSE", [] { expect_P_from_the_lse(); }},
-    {"[13.3]", "each query has its own LSE and D", [] { expect_own_lse_and_D(); }},
+    {"[13.3]", "each pair uses the LSE and D of its query", [] { expect_own_lse_and_D(); }},
     {"[13.3]", "D is subtracted before anything is rounded", [] { expect_D_before_rounding(); }},
 };
 

@@ -652,5 +652,5 @@ const Claims of_the_whole = {
     {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
     {"[whole]", "50 runs are bitwise equal", [] { expect_repeatable(50); }},
     {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
-    {"[whole]", "Q, K and V are copied 16 bytes a thread", [] { expect_wide_tiles("async"); }},
+    {"[whole]", "Q, K and V are copied 16 bytes per thread", [] { expect_wide_tiles("async"); }},
 };

@@ -168,7 +168,7 @@ TEST_CASE("dS takes the derivative of a capped score", "[19.4]") {
 }
 
 const Claims of_19_4 = {
-    {"[19.4]", "each query has its own LSE and D", [] { expect_own_lse_and_D(); }},
+    {"[19.4]", "each pair uses the LSE and D of its query", [] { expect_own_lse_and_D(); }},
 };
 
 // ---- 19.5 the producer's places ----

@@ -230,7 +230,7 @@ TEST_CASE("the bounds of the gradients hold for correct float32 code") {
   check_all_kinds(float32_precision(), keep, {float32_stage(), other});
 }
 
-TEST_CASE("the bounds of the gradients hold with every change of scores") {
+TEST_CASE("the bounds of the gradients hold with every score modification") {
   Mask hard = Mask::causal, soft = Mask::within(30, 5), distance = Mask::none;
   hard.softcap = 1.5F, hard.sink = {0.5F, 3};
   soft.softcap = 20, soft.alibi = true, soft.sink = {-2, 1};
