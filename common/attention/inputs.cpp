@@ -134,7 +134,7 @@ void one_hot(const Draft& draft) {
         K[c] = draft.d() >= 16 ? float(radius / std::sqrt(squares) * K[c]) : float(j == 0 ? radius / std::sqrt(d) : 0);
     }
     for (std::int64_t i = 0; i < draft.Nq(); ++i) {
-      const std::vector<std::int64_t> seen = seen_keys(draft.problem, head * draft.Nq() + i);
+      const std::vector<std::int64_t> seen = attended_keys(draft.problem, head * draft.Nq() + i);
       const std::int64_t hot = seen.empty() ? 0 : seen[std::size_t(random.below(std::int64_t(seen.size())))];
       std::copy_n(draft.K(head, draft.d() >= 16 ? hot : 0), draft.d(), draft.Q(head, i));
     }

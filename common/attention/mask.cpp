@@ -35,7 +35,7 @@ std::int64_t Mask::count(const Shape& shape, std::int64_t row) const {
   return keys;
 }
 
-bool Mask::sees(const Shape& shape, std::int64_t row, std::int64_t key) const {
+bool Mask::attends(const Shape& shape, std::int64_t row, std::int64_t key) const {
   bool seen = false;
   for_ranges(shape, row, [&](const KeyRange& range) { seen |= range.first <= key && key < range.last; });
   return seen;

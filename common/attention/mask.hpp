@@ -157,7 +157,7 @@ struct Mask {
   }
   /// The number of keys that a row attends to.
   std::int64_t count(const Shape& shape, std::int64_t row) const;
-  bool sees(const Shape& shape, std::int64_t row, std::int64_t key) const;
+  bool attends(const Shape& shape, std::int64_t row, std::int64_t key) const;
 
   /// "causal", "window=256,0+softcap=50+alibi": the name in options and results.
   std::string name() const;

@@ -82,7 +82,7 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
   // `row` is numbered through (B, H, Nq). P holds the scores, then the probabilities, of the n keys that it attends to.
   const auto forward_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>()](std::int64_t row) mutable {
     const std::int64_t first_key = problem.shape.kv_head(row / Nq) * Nk;
-    const std::vector<std::int64_t> seen = seen_keys(problem, row);
+    const std::vector<std::int64_t> seen = attended_keys(problem, row);
     const double sink = problem.mask.sink_of(problem.shape, row).value_or(-infinity);
     if (seen.empty()) {  // fully masked: O = 0, and LSE = -inf or the sink, as initialised
       result.lse.values[row] = sink;
@@ -188,7 +188,7 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
   const auto key_row = [&, H = H, Hkv = Hkv, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
     const std::int64_t queries = H / Hkv * Nq, first = row / Nk * queries;
     for (std::int64_t i = first; i < first + queries; ++i) {
-      if (!problem.mask.sees(problem.shape, i, row % Nk)) continue;
+      if (!problem.mask.attends(problem.shape, i, row % Nk)) continue;
       const Pair at = pair(i, row);
       add_scaled(&result.dK.values[row * d], scale * at.dS, &Q[i * d], d);
       add_scaled(&result.dV.values[row * d], at.P, &dO[i * d], d);

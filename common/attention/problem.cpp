@@ -4,7 +4,7 @@
 
 namespace workbook {
 
-std::vector<std::int64_t> seen_keys(const Setting& setting, std::int64_t row) {
+std::vector<std::int64_t> attended_keys(const Setting& setting, std::int64_t row) {
   std::vector<std::int64_t> keys;
   setting.mask.for_keys(setting.shape, row, [&](std::int64_t key) { keys.push_back(key); });
   return keys;

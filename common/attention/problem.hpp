@@ -43,7 +43,7 @@ struct Problem : Setting {
 };
 
 /// The keys that row `row` of (B, H, Nq) attends to, in ascending order.
-std::vector<std::int64_t> seen_keys(const Setting& setting, std::int64_t row);
+std::vector<std::int64_t> attended_keys(const Setting& setting, std::int64_t row);
 
 /// 1/√d in float, the default scale.
 float default_scale(std::int64_t d);

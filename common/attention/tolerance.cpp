@@ -421,7 +421,7 @@ class GradientErrors {
         for_every_row(count, 0, [&](std::int64_t row) { form_query(head, first + row, row); });
         for_every_row(Nk, 0, [&, Nk = Nk](std::int64_t key) {
           for (std::int64_t row = 0; row < count; ++row) {
-            if (problem_.mask.sees(problem_.shape, first + row, key))
+            if (problem_.mask.attends(problem_.shape, first + row, key))
               add_to_key(dK_rows[key], dV_rows[key], first + row, pairs_[row * Nk + key]);
           }
         });
@@ -430,8 +430,8 @@ class GradientErrors {
         D.add(i, {.random_square = square(precision_.accumulate) * queries_[i].D_square(double(d)) +
                                    double(d) * square(float32_underflow)});
         D.end_row();
-        const bool sees_some = problem_.mask.count(problem_.shape, i) > 0;
-        for (std::int64_t c = 0; c < d && sees_some; ++c) dQ.add(i * d + c, dQ_[i * d + c]);
+        const bool attends_any = problem_.mask.count(problem_.shape, i) > 0;
+        for (std::int64_t c = 0; c < d && attends_any; ++c) dQ.add(i * d + c, dQ_[i * d + c]);
         dQ.end_row();  // a fully masked query has dQ = 0 exactly, and contributes nothing to dK and dV
       }
       for (std::int64_t j = 0; j < Nk; ++j) {

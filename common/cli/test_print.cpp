@@ -153,7 +153,7 @@ std::string counts_text(const ChapterRun& run) {
 }
 
 /// Whether that line contains a lab's WORKBOOK_FIX.
-bool is_lab_line(const Session& session, const judge::SourcePlace& place) {
+bool is_lab_line(const Session& session, const judge::SourceLocation& place) {
   std::istringstream text(book::read_file(session.book.root / place.file));
   std::string line;
   for (int number = 0; number < place.line && std::getline(text, line); ++number) {

@@ -61,7 +61,7 @@ void CallGraph::add(const std::string& text) {
     const std::string place = line.substr(line.rfind("\\n") + 2);
     const std::size_t column = place.rfind(':'), at = place.rfind(':', column - 1);
     if (column == place.npos || at == place.npos) continue;
-    places_[symbol("title: \"")] = {place.substr(0, at), std::atoi(place.c_str() + at + 1)};
+    locations_[symbol("title: \"")] = {place.substr(0, at), std::atoi(place.c_str() + at + 1)};
   }
 }
 
@@ -108,11 +108,11 @@ std::set<std::string> CallGraph::around(const std::set<std::string>& functions) 
 std::set<std::string> CallGraph::functions_of(const std::string& file, const book::Region& region) const {
   // The function that begins last before the region holds it, unless functions begin in the region itself.
   int last = 0;
-  const auto is_here = [&](const Place& place) { return place.file == file || place.file.ends_with("/" + file); };
-  for (const auto& [name, place] : places_)
+  const auto is_here = [&](const Location& place) { return place.file == file || place.file.ends_with("/" + file); };
+  for (const auto& [name, place] : locations_)
     if (is_here(place) && place.line < region.begin_line) last = std::max(last, place.line);
   std::set<std::string> outer, inner;
-  for (const auto& [name, place] : places_) {
+  for (const auto& [name, place] : locations_) {
     if (!is_here(place)) continue;
     if (place.line == last) outer.insert(name);
     const bool local = name.find("_ZZ") != std::string::npos;  // a lambda, or a member of a local class

@@ -24,8 +24,8 @@ class CallGraph {
  public:
   /// Adds the text that calls_of() returns for an object.
   void add(const std::string& text);
-  bool empty() const { return places_.empty(); }
-  bool has(const std::string& function) const { return places_.contains(function); }
+  bool empty() const { return locations_.empty(); }
+  bool has(const std::string& function) const { return locations_.contains(function); }
   /// All functions that these functions call, directly or indirectly. Contains "__indirect_call" where the target of a
   /// call is unknown.
   std::set<std::string> reached(const std::set<std::string>& from) const;
@@ -36,11 +36,11 @@ class CallGraph {
   std::set<std::string> functions_of(const std::string& file, const book::Region& region) const;
 
  private:
-  struct Place {
+  struct Location {
     std::string file;
     int line;
   };
-  std::map<std::string, Place> places_;                 ///< where each function is defined
+  std::map<std::string, Location> locations_;           ///< where each function is defined
   std::map<std::string, std::set<std::string>> calls_;  ///< by caller
 };
 

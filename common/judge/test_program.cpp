@@ -8,7 +8,7 @@
 
 #include "common/book/files.hpp"
 #include "common/book/foreign_text.hpp"
-#include "common/judge/places.hpp"
+#include "common/judge/locations.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::judge {
@@ -75,7 +75,7 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
       run.tests.push_back(verdict_from_json(event.at("verdict")));
       run.calls[run.tests.back().test] = event.at("calls");
       if (event.contains("evidence")) event.at("evidence").get_to(run.evidence[run.tests.back().test]);
-      name_places(workspace, plan, run.tests.back().reports);
+      name_locations(workspace, plan, run.tests.back().reports);
       running.clear();
     }
   };

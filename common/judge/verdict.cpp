@@ -92,7 +92,7 @@ Verdict verdict_from_json(const json& json) {
   verdict.kinds = json.value("kinds", verdict.kinds);  // records of earlier gradings have no kinds
   verdict.unavailable = json.at("unavailable");
   if (const auto& exercise = json.at("blocked_by"); !exercise.is_null()) verdict.blocked_by = exercise;
-  if (const auto& place = json.at("place"); !place.is_null()) verdict.place = place.get<SourcePlace>();
+  if (const auto& place = json.at("place"); !place.is_null()) verdict.place = place.get<SourceLocation>();
   verdict.seconds = number_from_json(json.at("seconds"));
   return verdict;
 }

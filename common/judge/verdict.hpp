@@ -38,11 +38,11 @@ inline Result worse(Result a, Result b) {
 }
 
 /// A line of a source file.
-struct SourcePlace {
+struct SourceLocation {
   std::string file;  ///< relative to the book
   int line = 0;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SourcePlace, file, line)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SourceLocation, file, line)
 
 /// The diagnosed cause of a failure.
 struct Cause {
@@ -79,7 +79,7 @@ struct Verdict {
   std::set<std::string> kinds;            ///< kinds of input that the code has received (common/attention/inputs.hpp)
   bool unavailable = false;               ///< skipped test: the backend cannot run here
   std::string blocked_by;                 ///< blocked test: the exercise that is open, or fails
-  std::optional<SourcePlace> place;       ///< location for the reader; empty for the whole chapter
+  std::optional<SourceLocation> place;    ///< location for the reader; empty for the whole chapter
   double seconds = 0;
 
   /// The cause's id; kUnknown without a cause.

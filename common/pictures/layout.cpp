@@ -4,7 +4,7 @@
 
 #include "common/pictures/kinds.hpp"
 #include "common/simt/banks.hpp"
-#include "common/simt/machine_place.hpp"
+#include "common/simt/fragment_layout.hpp"
 
 namespace workbook::pictures {
 namespace {
@@ -16,7 +16,7 @@ unsigned wavefronts(const std::vector<std::uint64_t>& addresses, int bytes) {
   std::uint64_t address[kLanes] = {};
   std::copy(addresses.begin(), addresses.end(), address);
   const auto mask = std::uint32_t((std::uint64_t(1) << addresses.size()) - 1);
-  return simt::wavefronts(address, mask, unsigned(bytes), simt::lanes_at_once_for(unsigned(bytes))).actual;
+  return simt::wavefronts(address, mask, unsigned(bytes), simt::lanes_per_wavefront_of(unsigned(bytes))).actual;
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ Facts matrix_facts(const std::string& name, const std::string& use, const simt::
   std::vector<std::set<int>> rows(kLanes);
   for (int lane = 0; lane < kLanes; ++lane) {
     for (int e = 0; e < simt::rows_of(type) * simt::columns_of(type) / kLanes; ++e) {
-      places[std::size_t(lane)].push_back(simt::machine_place(type, lane, e));
+      places[std::size_t(lane)].push_back(simt::fragment_position(type, lane, e));
       rows[std::size_t(lane)].insert(places[std::size_t(lane)].back().first);
     }
   }

@@ -27,11 +27,11 @@ void Asynchrony::begin_block() {
   writes.clear();
   stored.clear();
   for (Warpgroup& group : warpgroups) {
-    group.products.clear();
+    group.wgmmas.clear();
     group.group_ends.clear();
     group.committers.clear();
     group.waiting.clear();
-    group.first_product = group.first_group = group.executed = group.read = 0;
+    group.first_wgmma = group.first_group = group.executed = group.read = 0;
     group.read_stamp = 0;
     group.lanes.fill({});
   }
@@ -104,7 +104,7 @@ const Asynchrony::Stored* Asynchrony::store_from(std::uintptr_t address, std::ui
 
 /// Stores wait for their thread; only loads complete on their own.
 bool Asynchrony::advance() {
-  if (advance_products(block_)) return true;
+  if (advance_wgmmas(block_)) return true;
   std::vector<std::size_t> loads;
   for (std::size_t i = 0; i < copies.size(); ++i) {
     if (!copies[i].stores()) loads.push_back(i);
@@ -141,7 +141,7 @@ void Asynchrony::end_lane(Lane& lane) {
     }
     carry_out(i);
   }
-  end_products(lane);
+  end_wgmmas(lane);
   end_registers(lane);
 }
 
@@ -209,7 +209,7 @@ std::string Asynchrony::awaited(const Lane& lane) const {
       const NamedBarrier& barrier = named[lane.sleeps_for];
       return words("barrier ", lane.sleeps_for, ": ", barrier.arrived, " of ", barrier.threads, " threads");
     }
-    case Sleep::products:
+    case Sleep::wgmmas:
       return words("wgmma_wait_group of warpgroup ", lane.sleeps_for, ": ",
                    warpgroups[std::size_t(lane.sleeps_for)].waiting.size(), " of 128 threads");
     case Sleep::registers:

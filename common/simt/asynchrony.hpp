@@ -79,7 +79,7 @@ struct BulkCopy {
 };
 
 /// A wgmma that a warpgroup has issued.
-struct Product {  // NOLINT(bugprone-reserved-identifier): in the copy that the compiler writes
+struct Wgmma {  // NOLINT(bugprone-reserved-identifier): in the copy that the compiler writes
   WgmmaForm form{};
   bool a_in_registers = false;
   std::uint64_t a = 0, b = 0;  ///< descriptors
@@ -94,7 +94,7 @@ struct Product {  // NOLINT(bugprone-reserved-identifier): in the copy that the 
 };
 
 /// The progress of one lane, and of its warp, through the wgmma of its warpgroup.
-struct ProductProgress {
+struct WgmmaProgress {
   int issued = 0, committed = 0;  ///< wgmma; groups
   int complete = 0;               ///< groups that the lane has waited for
 };
@@ -102,14 +102,14 @@ struct ProductProgress {
 /// A warpgroup: four warps that execute wgmma together. wgmma and groups are numbered over the block's lifetime;
 /// entries that all lanes have waited for are erased.
 struct Warpgroup {
-  int first_product = 0, first_group = 0;  ///< numbers of the first elements of the next two vectors
-  std::vector<Product> products;
+  int first_wgmma = 0, first_group = 0;  ///< numbers of the first elements of the next two vectors
+  std::vector<Wgmma> wgmmas;
   std::vector<int> group_ends;   ///< number of the first wgmma after each committed group
   std::vector<int> committers;   ///< number of lanes that have committed each group
   int executed = 0;              ///< number of groups executed
   int read = 0;                  ///< number of groups whose reads have ended because some lane has waited for them
   std::uint32_t read_stamp = 0;  ///< the block clock when they ended
-  std::array<ProductProgress, 128> lanes{};
+  std::array<WgmmaProgress, 128> lanes{};
   std::vector<Lane*> waiting;
   int waiting_for = 0;  ///< number of groups that must be complete
 };
@@ -247,7 +247,7 @@ void check_publication(Lane& lane, const Tensor& tensor, std::uintptr_t address,
 // Carries out setmaxnreg once all lanes of a warp have executed it (register_pool.cpp).
 void move_registers(Warp& warp);
 // wgmma (wgmma.cpp).
-void end_products(Lane& lane);
+void end_wgmmas(Lane& lane);
 // Registers of wgmma in flight (pending_registers.cpp).
 void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool writes, const void* pc);
 void end_registers(Lane& lane);

@@ -16,19 +16,19 @@ constexpr int bank_of(std::uint64_t address) {
 }
 
 /// Lanes are served in groups of at most 128 bytes: 32 lanes of up to 4 bytes, 16 of 8, 8 of 16.
-constexpr int lanes_at_once_for(unsigned size) {
+constexpr int lanes_per_wavefront_of(unsigned size) {
   return size <= 4 ? 32 : size == 8 ? 16 : 8;
 }
 
-/// The cost when the lanes of `mask` access `size` bytes at these addresses, `lanes_at_once` lanes per group. A group
-/// takes as many wavefronts as the largest number of different words in one bank.
-inline Wavefronts wavefronts(const std::uint64_t* address, std::uint32_t mask, unsigned size, int lanes_at_once) {
+/// The cost when the lanes of `mask` access `size` bytes at these addresses, `lanes_per_wavefront` lanes per group. A
+/// group takes as many wavefronts as the largest number of different words in one bank.
+inline Wavefronts wavefronts(const std::uint64_t* address, std::uint32_t mask, unsigned size, int lanes_per_wavefront) {
   Wavefronts sum{0, 0};
-  for (int first = 0; first < 32; first += lanes_at_once) {
+  for (int first = 0; first < 32; first += lanes_per_wavefront) {
     std::uint64_t words[kBanks][32];  // by bank: the different words requested
     std::uint8_t count[kBanks] = {};
     unsigned most = 0;
-    for (int lane = first; lane < first + lanes_at_once; ++lane) {
+    for (int lane = first; lane < first + lanes_per_wavefront; ++lane) {
       if (!(mask >> lane & 1)) continue;
       for (std::uint64_t word = address[lane] / kBankBytes; word <= (address[lane] + size - 1) / kBankBytes; ++word) {
         const int bank = bank_of(word * kBankBytes);

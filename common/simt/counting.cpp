@@ -25,8 +25,8 @@ bool same_in_pairs(const std::uint64_t* address, std::uint32_t mask, int bit) {
 
 /// A load of 8 or 16 bytes per lane is served in groups twice as large if lanes share addresses: each lane with lane ^
 /// 1, or each lane with lane ^ 2. (Measured on an H200; test_counters.cpp has the patterns.)
-int lanes_at_once_for_load(const std::uint64_t* address, std::uint32_t mask, unsigned size) {
-  const int lanes = lanes_at_once_for(size);
+int lanes_per_wavefront_of_load(const std::uint64_t* address, std::uint32_t mask, unsigned size) {
+  const int lanes = lanes_per_wavefront_of(size);
   if (size <= 4) return lanes;
   return same_in_pairs(address, mask, 1) || same_in_pairs(address, mask, 2) ? 2 * lanes : lanes;
 }
@@ -137,11 +137,12 @@ void count_shared(Block& block, const Record& record) {
   if (record.access == Access::atomic) {
     ++c.atomic_instructions;
   } else if (record.mask == ~0u && (record.ascending || (record.uniform && record.size <= 4))) {
-    const auto groups = static_cast<std::uint32_t>(kWarpSize / lanes_at_once_for(record.size));
+    const auto groups = static_cast<std::uint32_t>(kWarpSize / lanes_per_wavefront_of(record.size));
     add_shared(c, record.access, 1, {groups, groups});
   } else {
-    const int lanes = record.access == Access::read ? lanes_at_once_for_load(record.address, record.mask, record.size)
-                                                    : lanes_at_once_for(record.size);
+    const int lanes = record.access == Access::read
+                          ? lanes_per_wavefront_of_load(record.address, record.mask, record.size)
+                          : lanes_per_wavefront_of(record.size);
     add_shared(c, record.access, 1, wavefronts(record.address, record.mask, record.size, lanes));
   }
 }
@@ -152,16 +153,16 @@ MatrixCost cost_in_shared(const MatrixInMemory& matrix) {
   MatrixCost cost{};
   std::uint64_t address[kWarpSize] = {};
   if (matrix.loaded_by_ldsm()) {
-    int eights = 0;  // 8x8 matrices of 16-byte rows; one instruction loads up to four
-    for (; matrix.ldsm_rows(eights, address); ++eights) cost.wavefronts += wavefronts(address, 0xff, 16, 8);
-    cost.matrix_loads = static_cast<std::uint32_t>(eights + 3) / 4;
+    int matrices = 0;  // 8x8 matrices of 16-byte rows; one instruction loads up to four
+    for (; matrix.ldsm_rows(matrices, address); ++matrices) cost.wavefronts += wavefronts(address, 0xff, 16, 8);
+    cost.matrix_loads = static_cast<std::uint32_t>(matrices + 3) / 4;
     return cost;
   }
   const MachineLayout& layout = layout_of(*matrix.type);
   cost.instructions = static_cast<std::uint32_t>(matrix.pieces());
   for (int piece = 0; piece < matrix.pieces(); ++piece) {
     for (int lane = 0; lane < kWarpSize; ++lane) address[lane] = matrix.piece_address(layout, lane, piece);
-    cost.wavefronts += wavefronts(address, ~0u, matrix.piece_bytes(), lanes_at_once_for(matrix.piece_bytes()));
+    cost.wavefronts += wavefronts(address, ~0u, matrix.piece_bytes(), lanes_per_wavefront_of(matrix.piece_bytes()));
   }
   return cost;
 }
@@ -222,22 +223,23 @@ void consider(Block& block, const Record& record) {
   if (record.space != Space::shared || record.access == Access::atomic || record.access == Access::async) return;
   Tracer& tracer = *block.tracer;
   if (record.type == nullptr) {
-    const int lanes = record.access == Access::read ? lanes_at_once_for_load(record.address, record.mask, record.size)
-                                                    : lanes_at_once_for(record.size);
+    const int lanes = record.access == Access::read
+                          ? lanes_per_wavefront_of_load(record.address, record.mask, record.size)
+                          : lanes_per_wavefront_of(record.size);
     return tracer.consider(block, record.pc, record.address, record.mask, record.size, lanes, false);
   }
   const MatrixInMemory matrix{record.address[std::countr_zero(record.mask)], record.leading, record.row_major,
                               record.type};
   std::uint64_t address[kWarpSize] = {};
   if (matrix.loaded_by_ldsm()) {
-    for (int eights = 0; matrix.ldsm_rows(eights, address); ++eights)
+    for (int matrices = 0; matrix.ldsm_rows(matrices, address); ++matrices)
       tracer.consider(block, record.pc, address, 0xff, 16, 8, true);
     return;
   }
   const MachineLayout& layout = layout_of(*matrix.type);
   for (int piece = 0; piece < matrix.pieces(); ++piece) {
     for (int lane = 0; lane < kWarpSize; ++lane) address[lane] = matrix.piece_address(layout, lane, piece);
-    tracer.consider(block, record.pc, address, ~0u, matrix.piece_bytes(), lanes_at_once_for(matrix.piece_bytes()),
+    tracer.consider(block, record.pc, address, ~0u, matrix.piece_bytes(), lanes_per_wavefront_of(matrix.piece_bytes()),
                     false);
   }
 }
@@ -249,9 +251,9 @@ void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, b
     block.tracer->consider(block, pc, rows + std::ptrdiff_t(8) * i, 0xff, 16, 8, true);
   Wavefronts sum{0, 0};
   for (int i = 0; i < matrices; ++i, rows += 8) {
-    unsigned fours = 0;  // groups of four banks at which the eight rows start
-    for (int r = 0; r < 8; ++r) fours |= 1u << (rows[r] / 16 % 8);
-    sum += fours == 0xff ? Wavefronts{1, 1} : wavefronts(rows, 0xff, 16, 8);
+    unsigned bank_groups = 0;  // groups of four banks at which the eight rows start
+    for (int r = 0; r < 8; ++r) bank_groups |= 1u << (rows[r] / 16 % 8);
+    sum += bank_groups == 0xff ? Wavefronts{1, 1} : wavefronts(rows, 0xff, 16, 8);
   }
   SharedCounters& c = block.counters.shared;
   if (stores) {

@@ -22,12 +22,12 @@ const char* name_of(Swizzle swizzle) {
 
 struct Check {
   Lane& lane;
-  const Product& product;
+  const Wgmma& wgmma;
   const char* which;  ///< "A", "B"
   SharedMemory& shared = *lane.block->shared;
 
   Finding finding(Mistake mistake, std::string what, std::string advice) const {
-    Finding f = finding_of(lane, mistake, product.pc, "multiplies",
+    Finding f = finding_of(lane, mistake, wgmma.pc, "multiplies",
                            std::string("matrix ") + which + ": " + std::move(what), std::move(advice));
     f.side.lanes = ~0u;
     return f;
@@ -41,7 +41,7 @@ struct Check {
       refuse(lane, finding(Mistake::descriptor, "the simulator does not support transposed operands without swizzle",
                            "use the 32-, 64- or 128-byte swizzle"));
     }
-    if (operand.transposed && product.form.element == ElementType::e4m3) {
+    if (operand.transposed && wgmma.form.element == ElementType::e4m3) {
       refuse(lane, finding(Mistake::descriptor, "8-bit operands cannot be transposed",
                            "store the matrix so that its rows run along k"));
     }
@@ -112,7 +112,7 @@ struct Check {
       refuse(lane, std::move(f));
     });
     for_each_piece(operand, [&](int, int, std::uint32_t offset) {
-      shared.check_bounds(lane, shared.at_offset(offset), 16, Access::read, product.pc);
+      shared.check_bounds(lane, shared.at_offset(offset), 16, Access::read, wgmma.pc);
     });
   }
 
@@ -174,14 +174,14 @@ struct Check {
 
 }  // namespace
 
-void check_descriptors(Lane& lane, const Product& product) {
-  const int n = product.form.n;
+void check_descriptors(Lane& lane, const Wgmma& wgmma) {
+  const int n = wgmma.form.n;
   if (n < 8 || n > 256 || n % 8 != 0) {
-    refuse(lane, finding_of(lane, Mistake::descriptor, product.pc, "multiplies",
+    refuse(lane, finding_of(lane, Mistake::descriptor, wgmma.pc, "multiplies",
                             words("a wgmma with n = ", n, "; allowed are 8 to 256, in steps of 8")));
   }
-  if (!product.a_in_registers) Check{lane, product, "A"}.all(operand_a(product));
-  Check{lane, product, "B"}.all(operand_b(product));
+  if (!wgmma.a_in_registers) Check{lane, wgmma, "A"}.all(operand_a(wgmma));
+  Check{lane, wgmma, "B"}.all(operand_b(wgmma));
 }
 
 }  // namespace simt

@@ -41,7 +41,7 @@ struct Arrivals {
 };
 
 /// What a lane waits for, other than its warp or the whole block (asynchrony.hpp).
-enum class Sleep : std::uint8_t { none, mbarrier, named_barrier, products, registers };
+enum class Sleep : std::uint8_t { none, mbarrier, named_barrier, wgmmas, registers };
 
 /// One simulated thread. The members that every switch and access needs come first, in one cache line.
 struct alignas(64) Lane {
@@ -71,8 +71,8 @@ struct alignas(64) Lane {
   int store_groups = 0;                    ///< number of committed bulk groups
   /// The named barrier instruction that it executed last: barrier.sync (open), barrier.arrive (closed).
   enum class IssueWindow : std::uint8_t { none, open, closed } issue_window = IssueWindow::none;
-  std::uint16_t waits_since_product = 0;  ///< at mbarriers
-  std::int64_t shuffles_at_read = -1;     ///< of its warp at its last operand read; -1: none since its last arrival
+  std::uint16_t waits_since_mma = 0;   ///< at mbarriers
+  std::int64_t shuffles_at_read = -1;  ///< of its warp at its last operand read; -1: none since its last arrival
 };
 
 /// Collective operations of the lanes of a warp.
@@ -156,8 +156,8 @@ struct Warp {
 
 /// Counts an MMA of the lane's warp if the warp has waited at mbarriers more than once before it.
 inline void count_waits_together(Lane& lane, std::uint64_t& counter) {
-  counter += lane.index == 0 && lane.waits_since_product > 1;
-  lane.waits_since_product = 0;
+  counter += lane.index == 0 && lane.waits_since_mma > 1;
+  lane.waits_since_mma = 0;
 }
 
 /// Whether any of the warp's 32 lanes has a cp.async in flight.

@@ -208,7 +208,7 @@ constexpr auto indices(FragmentType type) {
   std::array<std::uint16_t, std::size_t(elements / step)> at{};
   constexpr int of_lane = elements / kWarpSize;
   for (int i = 0; i < elements; i += step) {
-    const auto [row, column] = machine_place(type, i / of_lane, i % of_lane);
+    const auto [row, column] = fragment_position(type, i / of_lane, i % of_lane);
     at[std::size_t(i / step)] = static_cast<std::uint16_t>(row * columns_of(type) + column);
   }
   return at;

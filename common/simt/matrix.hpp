@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "common/simt/execution.hpp"
-#include "common/simt/machine_place.hpp"
+#include "common/simt/fragment_layout.hpp"
 
 namespace simt {
 
@@ -16,7 +16,7 @@ struct Place {
   std::uint8_t row, column;
 };
 
-/// machine_place as a lookup table.
+/// fragment_position as a lookup table.
 struct MachineLayout {
   static constexpr int kMostElements = 16;
   Place at[kWarpSize][kMostElements] = {};
@@ -24,7 +24,7 @@ struct MachineLayout {
     const int count = rows_of(type) * columns_of(type) / kWarpSize;
     for (int lane = 0; lane < kWarpSize; ++lane) {
       for (int e = 0; e < count; ++e) {
-        const auto [row, column] = machine_place(type, lane, e);
+        const auto [row, column] = fragment_position(type, lane, e);
         at[lane][e] = {static_cast<std::uint8_t>(row), static_cast<std::uint8_t>(column)};
       }
     }

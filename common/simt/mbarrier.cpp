@@ -250,7 +250,7 @@ void mbarrier_wait(std::uint64_t* at, int parity) {
   Mbarrier& barrier = used_barrier(lane, at, "waits", pc);
   Asynchrony& all = *lane.block->asynchrony;
   ++lane.block->counters.mbarrier_waits;
-  ++lane.waits_since_product;
+  ++lane.waits_since_mma;
   const int index = all.index_of(barrier);
   lane.last_wait = index;
   lane.waits_at = pc;

@@ -61,7 +61,7 @@ __attribute__((always_inline)) inline void multiply_rows(const float* a, const f
 
 /// The same for eight columns and eight rows at a time. Each row is one vector (g++ does not vectorise the loops
 /// above); several rows hide the latency of the additions.
-__attribute__((always_inline)) inline void multiply_by_eights(int m, std::ptrdiff_t n, std::ptrdiff_t k, const float* a,
+__attribute__((always_inline)) inline void multiply_8_columns(int m, std::ptrdiff_t n, std::ptrdiff_t k, const float* a,
                                                               const float* b, float* c) {
   using Eight = float __attribute__((vector_size(32)));
   for (std::ptrdiff_t j = 0; j < n; j += 8) {
@@ -145,14 +145,14 @@ void widen(const void* elements, ElementType element, float* values, int count) 
 SIMT_FOR_EACH_PROCESSOR
 void multiply_matrices(int m, int n, int k, const float* a, const float* b, float* c) {
   if (m == 16 && n == 16) return k == 16 ? multiply_rows<16, 16, 16>(a, b, c) : multiply_rows<16, 16, 8>(a, b, c);
-  if (m == 16) return k == 16 ? multiply_by_eights(16, 8, 16, a, b, c) : multiply_by_eights(16, 8, 8, a, b, c);
+  if (m == 16) return k == 16 ? multiply_8_columns(16, 8, 16, a, b, c) : multiply_8_columns(16, 8, 8, a, b, c);
   if (m == 32) return multiply_rows<32, 8, 16>(a, b, c);
   return multiply_rows<8, 32, 16>(a, b, c);
 }
 
 SIMT_FOR_EACH_PROCESSOR
 void multiply_rows_by_columns(int m, int n, int k, const float* a, const float* b, float* c) {
-  multiply_by_eights(m, n, k, a, b, c);
+  multiply_8_columns(m, n, k, a, b, c);
 }
 
 SIMT_FOR_EACH_PROCESSOR
@@ -160,7 +160,7 @@ void multiply_e4m3(int m, int n, const float* a, const float* b, float* c) {
   constexpr int kRows = 64;  // rows of a wgmma
   const auto is_nan = [](float x) { return x != x; };
   if (std::any_of(a, a + std::ptrdiff_t(m) * 32, is_nan) || std::any_of(b, b + std::ptrdiff_t(32) * n, is_nan))
-    return multiply_by_eights(m, n, 32, a, b, c);
+    return multiply_8_columns(m, n, 32, a, b, c);
   std::int32_t a_exponents[kRows * 32];  // small enough for a simulated thread's stack, unlike the exponents of b
   exponents_of_e4m3(a, m * 32, a_exponents);
   for (std::ptrdiff_t j = 0; j < n; j += 8) {

@@ -64,12 +64,13 @@ void Tracer::enter(const Block& block, const void* pc, const Counters& before) {
 }
 
 void Tracer::consider(Block& block, const void* pc, const std::uint64_t* address, std::uint32_t mask, unsigned bytes,
-                      int lanes_at_once, bool rows) {
+                      int lanes_per_wavefront, bool rows) {
   std::optional<WorstAccess>& worst = lines_[pc].worst;
-  for (int first = 0; first < kWarpSize; first += lanes_at_once) {
-    const std::uint32_t group = mask & (lanes_at_once == kWarpSize ? ~0u : ((1u << lanes_at_once) - 1) << first);
+  for (int first = 0; first < kWarpSize; first += lanes_per_wavefront) {
+    const std::uint32_t group =
+        mask & (lanes_per_wavefront == kWarpSize ? ~0u : ((1u << lanes_per_wavefront) - 1) << first);
     if (group == 0) continue;
-    const Wavefronts pass = wavefronts(address, group, bytes, lanes_at_once);
+    const Wavefronts pass = wavefronts(address, group, bytes, lanes_per_wavefront);
     if (pass.actual == pass.ideal) continue;
     if (worst && pass.actual - pass.ideal <= worst->wavefronts - worst->ideal) continue;
     WorstAccess access;

@@ -21,9 +21,9 @@ class Tracer {
     enter(block, pc, before);
   }
   /// An access to shared memory: `bytes` by each lane of `mask`, or 16-byte rows of a matrix. It is kept if it has more
-  /// conflicts than all earlier ones at this code address. `lanes_at_once`: lanes served by one wavefront.
+  /// conflicts than all earlier ones at this code address. `lanes_per_wavefront`: lanes served by one wavefront.
   void consider(Block& block, const void* pc, const std::uint64_t* address, std::uint32_t mask, unsigned bytes,
-                int lanes_at_once, bool rows);
+                int lanes_per_wavefront, bool rows);
 
   /// A warp of block 0 starts to wait for `what`; no effect if the warp is already waiting there.
   void begin_wait(const Warp& warp, const void* pc, const std::string& what);

@@ -30,7 +30,7 @@ Warpgroup& group_of(const Lane& lane) {
 }
 /// The number of the first wgmma after this many groups.
 int end_of(const Warpgroup& group, int groups) {
-  return groups == group.first_group ? group.first_product
+  return groups == group.first_group ? group.first_wgmma
                                      : group.group_ends[std::size_t(groups - 1 - group.first_group)];
 }
 int k_of(const WgmmaForm& form) {
@@ -65,17 +65,17 @@ void gather(const Operand& operand, const SharedMemory& shared, ElementType elem
 }
 
 /// A from registers, as in mma: rows quad and quad + 8, with adjacent elements in a register.
-void gather_registers(const Product& product, int k, float* a) {
-  const int in_register = product.form.element == ElementType::e4m3 ? 4 : 2;
+void gather_registers(const Wgmma& wgmma, int k, float* a) {
+  const int in_register = wgmma.form.element == ElementType::e4m3 ? 4 : 2;
   for (int lane = 0; lane < kGroupLanes; ++lane) {
     const int row = lane / 32 * 16 + lane % 32 / 4, in_quad = lane % 4;
     for (int r = 0; r < 4; ++r) {
-      const std::uint32_t word = product.a_registers[lane][r];
+      const std::uint32_t word = wgmma.a_registers[lane][r];
       float values[4];
       if (in_register == 4) {
         for (int i = 0; i < 4; ++i) values[i] = e4m3_to_float(static_cast<std::uint8_t>(word >> 8 * i));
       } else {
-        widen(&word, product.form.element, values, 2);
+        widen(&word, wgmma.form.element, values, 2);
       }
       float* to = a + std::ptrdiff_t(row + r % 2 * 8) * k + std::ptrdiff_t(in_register) * (in_quad + r / 2 * 4);
       std::copy_n(values, in_register, to);
@@ -85,12 +85,12 @@ void gather_registers(const Product& product, int k, float* a) {
 
 /// Converts between the lanes' registers and row-major order.
 template <class Move>
-void for_each_pair(const Product& product, float* rows, Move move) {
-  const int n = product.form.n;
+void for_each_pair(const Wgmma& wgmma, float* rows, Move move) {
+  const int n = wgmma.form.n;
   for (int lane = 0; lane < kGroupLanes; ++lane) {
     const int row = lane / 32 * 16 + lane % 32 / 4, column = lane % 4 * 2;
     for (int j = 0; j < n / 8; ++j) {
-      float* registers = product.d[lane] + std::ptrdiff_t(4) * j;
+      float* registers = wgmma.d[lane] + std::ptrdiff_t(4) * j;
       float* place = rows + std::ptrdiff_t(row) * n + std::ptrdiff_t(8) * j + column;
       move(registers, place);
       move(registers + 2, place + std::ptrdiff_t(8) * n);
@@ -98,19 +98,19 @@ void for_each_pair(const Product& product, float* rows, Move move) {
   }
 }
 
-void report_unset(const Block& block, int group, const Product& product, const char* what, const char* advice) {
+void report_unset(const Block& block, int group, const Wgmma& wgmma, const char* what, const char* advice) {
   if (block.damaged) return;
   const Lane& lane = block.lanes[std::ptrdiff_t(group) * kGroupLanes];
-  Finding finding = finding_of(lane, Mistake::unset_fragment, product.pc, "multiplies", what, advice);
+  Finding finding = finding_of(lane, Mistake::unset_fragment, wgmma.pc, "multiplies", what, advice);
   finding.side.lanes = ~0u;
   note_finding(lane, std::move(finding));
 }
 
 /// Whether the registers of A have the pattern of uninitialised registers.
-bool unset_registers(const Product& product) {
-  if (product.form.element == ElementType::e4m3) return false;  // every 8-bit code is a number or an ordinary NaN
+bool unset_registers(const Wgmma& wgmma) {
+  if (wgmma.form.element == ElementType::e4m3) return false;  // every 8-bit code is a number or an ordinary NaN
   for (int lane = 0; lane < kGroupLanes; ++lane) {
-    if (any_unset(product.a_registers[lane], 8, product.form.element)) return true;
+    if (any_unset(wgmma.a_registers[lane], 8, wgmma.form.element)) return true;
   }
   return false;
 }
@@ -119,7 +119,7 @@ void execute(Block& block, int number, int last_group) {
   Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
   const int end = end_of(group, last_group), begin = end_of(group, group.executed);
   std::vector<float> a(std::size_t(kGroupRows) * 32), b, d;
-  const Product* loaded = nullptr;  // the wgmma whose D is in d
+  const Wgmma* loaded = nullptr;  // the wgmma whose D is in d
   const auto store = [&] {
     if (loaded == nullptr) return;
     for_each_pair(*loaded, d.data(), [](float* registers, const float* place) {
@@ -128,20 +128,20 @@ void execute(Block& block, int number, int last_group) {
     });
   };
   for (int i = begin; i < end; ++i) {
-    const Product& product = group.products[std::size_t(i - group.first_product)];
-    const WgmmaForm& form = product.form;
+    const Wgmma& wgmma = group.wgmmas[std::size_t(i - group.first_wgmma)];
+    const WgmmaForm& form = wgmma.form;
     const int n = form.n, k = k_of(form);
-    if (loaded == nullptr || loaded->d[0] != product.d[0] || loaded->form.n != n) {
+    if (loaded == nullptr || loaded->d[0] != wgmma.d[0] || loaded->form.n != n) {
       store();
       d.assign(std::size_t(kGroupRows) * std::size_t(n), 0.0f);
-      loaded = &product;
+      loaded = &wgmma;
       if (form.accumulate) {
-        for_each_pair(product, d.data(), [](const float* registers, float* place) {
+        for_each_pair(wgmma, d.data(), [](const float* registers, float* place) {
           place[0] = registers[0];
           place[1] = registers[1];
         });
         if (any_unset(d.data(), kGroupRows * n, ElementType::float32)) {
-          report_unset(block, number, product, "the accumulator D has registers that were never set",
+          report_unset(block, number, wgmma, "the accumulator D has registers that were never set",
                        "fill it with 0 first, or pass accumulate = false to the first wgmma");
           make_nans_ordinary(d.data(), kGroupRows * n);
         }
@@ -149,17 +149,17 @@ void execute(Block& block, int number, int last_group) {
     } else if (!form.accumulate) {
       std::fill(d.begin(), d.end(), 0.0f);
     }
-    if (product.a_in_registers) {
-      if (unset_registers(product)) {
-        report_unset(block, number, product, "matrix A has registers that were never loaded or computed",
+    if (wgmma.a_in_registers) {
+      if (unset_registers(wgmma)) {
+        report_unset(block, number, wgmma, "matrix A has registers that were never loaded or computed",
                      "compute them first");
       }
-      gather_registers(product, k, a.data());
+      gather_registers(wgmma, k, a.data());
     } else {
-      gather(operand_a(product), *block.shared, form.element, k, false, a.data());
+      gather(operand_a(wgmma), *block.shared, form.element, k, false, a.data());
     }
     b.resize(std::size_t(k) * std::size_t(n));
-    gather(operand_b(product), *block.shared, form.element, k, true, b.data());
+    gather(operand_b(wgmma), *block.shared, form.element, k, true, b.data());
     if (form.element == ElementType::e4m3)
       multiply_e4m3(kGroupRows, n, a.data(), b.data(), d.data());
     else
@@ -196,7 +196,7 @@ void execute_and_wake(Block& block, int number, int last) {
 
 // --- Issue -----------------------------------------------------------------------------------------------------------
 
-[[noreturn]] void refuse_product(Lane& lane, Mistake mistake, const void* pc, std::string what, std::string advice) {
+[[noreturn]] void refuse_wgmma(Lane& lane, Mistake mistake, const void* pc, std::string what, std::string advice) {
   Finding finding = finding_of(lane, mistake, pc, "multiplies", std::move(what), std::move(advice));
   finding.side.lanes = ~0u;
   refuse(lane, std::move(finding));
@@ -205,55 +205,55 @@ void execute_and_wake(Block& block, int number, int last) {
 /// Whether this wgmma continues the lane's previous one: the same accumulator, in the same group.
 bool continues(const Warpgroup& group, int index, int member, const float* d) {
   if (index == 0) return false;
-  const int number = group.first_product + index;
+  const int number = group.first_wgmma + index;
   if (std::binary_search(group.group_ends.begin(), group.group_ends.end(), number)) return false;
-  return group.products[std::size_t(index - 1)].d[member] == d;
+  return group.wgmmas[std::size_t(index - 1)].d[member] == d;
 }
 
-void check_fence(Lane& lane, const Product& product, int member, bool goes_on) {
+void check_fence(Lane& lane, const Wgmma& wgmma, int member, bool goes_on) {
   PendingRegisters& registers = lane.block->asynchrony->pending;
-  const bool d = !goes_on && registers.need_fence(lane, product.d[member], product.form.n / 2);
-  const bool a = product.a_in_registers && registers.need_fence(lane, product.a_registers[member], 4);
+  const bool d = !goes_on && registers.need_fence(lane, wgmma.d[member], wgmma.form.n / 2);
+  const bool a = wgmma.a_in_registers && registers.need_fence(lane, wgmma.a_registers[member], 4);
   if ((!d && !a) || lane.block->damaged) return;
   note_finding(lane,
-               finding_of(lane, Mistake::wgmma_order, product.pc, "multiplies",
+               finding_of(lane, Mistake::wgmma_order, wgmma.pc, "multiplies",
                           std::string(d ? "D" : "matrix A") +
                               " was written, or used by an earlier wgmma, without a wgmma_fence since",
                           "call wgmma_fence() after the last write to registers of D and A, before the first wgmma"));
 }
 
-void mark_registers(Lane& lane, const Product& product, int member, bool goes_on, bool begin) {
+void mark_registers(Lane& lane, const Wgmma& wgmma, int member, bool goes_on, bool begin) {
   PendingRegisters& registers = lane.block->asynchrony->pending;
   const auto mark = [&](const void* first, int count) {
     begin ? registers.begin(lane, first, count) : registers.end(lane, first, count);
   };
-  if (!goes_on) mark(product.d[member], product.form.n / 2);
-  if (product.a_in_registers) mark(product.a_registers[member], 4);
+  if (!goes_on) mark(wgmma.d[member], wgmma.form.n / 2);
+  if (wgmma.a_in_registers) mark(wgmma.a_registers[member], 4);
 }
 
 /// Checks the operands in shared memory for this lane's warp and its knowledge.
-void check_operands(Lane& lane, Product& product) {
+void check_operands(Lane& lane, Wgmma& wgmma) {
   const int w = lane.warp->index % 4;
-  if (product.judged[w] == lane.knows) return;
-  product.judged[w] = lane.knows;
+  if (wgmma.judged[w] == lane.knows) return;
+  wgmma.judged[w] = lane.knows;
   SharedMemory& shared = *lane.block->shared;
-  AsyncReader reader{"multiplies", product.pc, 0, lane.warp->index - w, !product.entered, lane.block->damaged};
-  product.entered = true;
+  AsyncReader reader{"multiplies", wgmma.pc, 0, lane.warp->index - w, !wgmma.entered, lane.block->damaged};
+  wgmma.entered = true;
   const auto read = [&](const Operand& operand) {
     for_each_piece(operand, [&](int, int, std::uint32_t offset) {
       shared.begin_async_read(lane, shared.at_offset(offset), 16, reader);
     });
   };
-  if (!product.a_in_registers) read(operand_a(product));
-  read(operand_b(product));
+  if (!wgmma.a_in_registers) read(operand_a(wgmma));
+  read(operand_b(wgmma));
 }
 
-void count(Block& block, const Product& product) {
-  const int k = k_of(product.form);
+void count(Block& block, const Wgmma& wgmma) {
+  const int k = k_of(wgmma.form);
   constexpr int kPieceBytes = 32;  // per row, along k
-  block.counters.wgmma_operations += 2ull * kGroupRows * product.form.n * unsigned(k);
+  block.counters.wgmma_operations += 2ull * kGroupRows * wgmma.form.n * unsigned(k);
   block.counters.wgmma_wavefronts +=
-      unsigned(((product.a_in_registers ? 0 : kGroupRows) + product.form.n) * kPieceBytes / 128);
+      unsigned(((wgmma.a_in_registers ? 0 : kGroupRows) + wgmma.form.n) * kPieceBytes / 128);
 }
 
 void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a, const std::uint32_t* a_registers,
@@ -264,41 +264,41 @@ void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a
   Warpgroup& group = group_of(lane);
   const int member = member_of(lane);
   if (lane.linear / kGroupLanes * kGroupLanes + kGroupLanes > block.threads) {
-    refuse_product(lane, Mistake::inactive_lane, pc, "wgmma needs all 128 threads of a warpgroup",
-                   "launch blocks of a multiple of 128 threads");
+    refuse_wgmma(lane, Mistake::inactive_lane, pc, "wgmma needs all 128 threads of a warpgroup",
+                 "launch blocks of a multiple of 128 threads");
   }
-  const int index = group.lanes[std::size_t(member)].issued++ - group.first_product;
-  const bool fresh = index == int(group.products.size());
+  const int index = group.lanes[std::size_t(member)].issued++ - group.first_wgmma;
+  const bool fresh = index == int(group.wgmmas.size());
   if (fresh) {
-    Product product;
-    product.form = form;
-    product.a_in_registers = a_in_registers;
-    product.a = a;
-    product.b = b;
-    product.pc = pc;
-    check_descriptors(lane, product);
-    group.products.push_back(product);
-    count(block, product);
+    Wgmma wgmma;
+    wgmma.form = form;
+    wgmma.a_in_registers = a_in_registers;
+    wgmma.a = a;
+    wgmma.b = b;
+    wgmma.pc = pc;
+    check_descriptors(lane, wgmma);
+    group.wgmmas.push_back(wgmma);
+    count(block, wgmma);
   }
-  Product& product = group.products[std::size_t(index)];
-  if (!(product.form == form && product.a_in_registers == a_in_registers && product.a == a && product.b == b)) {
+  Wgmma& wgmma = group.wgmmas[std::size_t(index)];
+  if (!(wgmma.form == form && wgmma.a_in_registers == a_in_registers && wgmma.a == a && wgmma.b == b)) {
     Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "multiplies",
                                  "the 128 threads of a warpgroup do not issue the same wgmma",
                                  "operands may depend on the warpgroup, not on the warp or the lane");
-    finding.other = {product.pc, "multiplies"};
+    finding.other = {wgmma.pc, "multiplies"};
     refuse(lane, std::move(finding));
   }
-  product.d[member] = d;
-  product.a_registers[member] = a_registers;
-  ++product.issued;
+  wgmma.d[member] = d;
+  wgmma.a_registers[member] = a_registers;
+  ++wgmma.issued;
   block.counters.wgmma_instructions += lane.index == 0;
   count_waits_together(lane, block.counters.mbarrier_waits_together);
   block.counters.wgmma_after_window += lane.index == 0 && lane.issue_window == Lane::IssueWindow::closed;
   const bool goes_on = continues(group, index, member, d);
   if (block.launch->detecting) {
-    check_fence(lane, product, member, goes_on);
-    mark_registers(lane, product, member, goes_on, true);
-    check_operands(lane, product);
+    check_fence(lane, wgmma, member, goes_on);
+    mark_registers(lane, wgmma, member, goes_on, true);
+    check_operands(lane, wgmma);
   }
 }
 
@@ -311,17 +311,17 @@ void end_reads(Lane& lane, Warpgroup& group, int last) {
   SharedMemory& shared = *block.shared;
   const int warp = lane.warp->index / 4 * 4, end = end_of(group, last);
   const auto each = [&](int from, int to, auto act) {
-    for (int i = std::max(from, group.first_product); i < to; ++i) {
-      const Product& product = group.products[std::size_t(i - group.first_product)];
-      const auto read = [&](int, int, std::uint32_t offset) { act(product, shared.at_offset(offset)); };
-      if (!product.a_in_registers) for_each_piece(operand_a(product), read);
-      for_each_piece(operand_b(product), read);
+    for (int i = std::max(from, group.first_wgmma); i < to; ++i) {
+      const Wgmma& wgmma = group.wgmmas[std::size_t(i - group.first_wgmma)];
+      const auto read = [&](int, int, std::uint32_t offset) { act(wgmma, shared.at_offset(offset)); };
+      if (!wgmma.a_in_registers) for_each_piece(operand_a(wgmma), read);
+      for_each_piece(operand_b(wgmma), read);
     }
   };
   each(end_of(group, group.read), end,
-       [&](const Product&, std::uintptr_t address) { shared.finish_async_read(block, warp, address, 16, true); });
-  each(end, group.first_product + int(group.products.size()), [&](const Product& product, std::uintptr_t address) {
-    shared.mark_async_read(block, address, 16, {"multiplies", product.pc, 0, warp});
+       [&](const Wgmma&, std::uintptr_t address) { shared.finish_async_read(block, warp, address, 16, true); });
+  each(end, group.first_wgmma + int(group.wgmmas.size()), [&](const Wgmma& wgmma, std::uintptr_t address) {
+    shared.mark_async_read(block, address, 16, {"multiplies", wgmma.pc, 0, warp});
   });
   group.read = last;
   group.read_stamp = ++block.clock;
@@ -330,28 +330,28 @@ void end_reads(Lane& lane, Warpgroup& group, int last) {
 /// Erases the groups that all lanes have waited for.
 void trim(Warpgroup& group) {
   int done = group.executed;
-  for (const ProductProgress& lane : group.lanes) done = std::min(done, lane.complete);
+  for (const WgmmaProgress& lane : group.lanes) done = std::min(done, lane.complete);
   const int groups = done - group.first_group;
   if (groups < 16) return;
-  const int products = group.group_ends[std::size_t(groups - 1)] - group.first_product;
-  group.products.erase(group.products.begin(), group.products.begin() + products);
+  const int wgmmas = group.group_ends[std::size_t(groups - 1)] - group.first_wgmma;
+  group.wgmmas.erase(group.wgmmas.begin(), group.wgmmas.begin() + wgmmas);
   group.group_ends.erase(group.group_ends.begin(), group.group_ends.begin() + groups);
   group.committers.erase(group.committers.begin(), group.committers.begin() + groups);
-  group.first_product += products;
+  group.first_wgmma += wgmmas;
   group.first_group = done;
 }
 
 void complete_for(Lane& lane, Warpgroup& group, int last) {
-  ProductProgress& progress = group.lanes[std::size_t(member_of(lane))];
+  WgmmaProgress& progress = group.lanes[std::size_t(member_of(lane))];
   if (lane.block->launch->detecting) {
     const int end = end_of(group, last), begin = end_of(group, progress.complete);
     for (int i = begin; i < end; ++i) {
-      const Product& product = group.products[std::size_t(i - group.first_product)];
+      const Wgmma& wgmma = group.wgmmas[std::size_t(i - group.first_wgmma)];
       // As at the issue: the first of its group, or with another accumulator than the previous one.
       const bool starts =
           i == begin || std::binary_search(group.group_ends.begin(), group.group_ends.end(), i) ||
-          group.products[std::size_t(i - 1 - group.first_product)].d[member_of(lane)] != product.d[member_of(lane)];
-      mark_registers(lane, product, member_of(lane), !starts, false);
+          group.wgmmas[std::size_t(i - 1 - group.first_wgmma)].d[member_of(lane)] != wgmma.d[member_of(lane)];
+      mark_registers(lane, wgmma, member_of(lane), !starts, false);
     }
     end_reads(lane, group, last);
     lane.block->asynchrony->pending.wait(lane);
@@ -365,7 +365,7 @@ void complete_for(Lane& lane, Warpgroup& group, int last) {
 
 }  // namespace
 
-bool advance_products(Block& block) {
+bool advance_wgmmas(Block& block) {
   for (int number = 0; number < int(block.asynchrony->warpgroups.size()); ++number) {
     Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
     if (group.waiting.empty()) continue;
@@ -380,13 +380,13 @@ bool advance_products(Block& block) {
   return false;
 }
 
-void end_products(Lane& lane) {
+void end_wgmmas(Lane& lane) {
   const Warpgroup& group = group_of(lane);
-  const ProductProgress& progress = group.lanes[std::size_t(member_of(lane))];
+  const WgmmaProgress& progress = group.lanes[std::size_t(member_of(lane))];
   const int covered = end_of(group, progress.complete);
   if (progress.issued <= covered || lane.block->damaged) return;
-  const Product& product = group.products[std::size_t(progress.issued - 1 - group.first_product)];
-  Finding finding = finding_of(lane, Mistake::wgmma_order, product.pc, "multiplies");
+  const Wgmma& wgmma = group.wgmmas[std::size_t(progress.issued - 1 - group.first_wgmma)];
+  Finding finding = finding_of(lane, Mistake::wgmma_order, wgmma.pc, "multiplies");
   const bool committed = progress.committed > 0 &&
                          group.group_ends[std::size_t(progress.committed - 1 - group.first_group)] >= progress.issued;
   finding.what = committed ? "the thread ends without waiting for the wgmma"
@@ -405,19 +405,19 @@ void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool wri
   if (!pending.touch(lane, address, size, writes)) return;
   Warpgroup& group = group_of(lane);
   const int member = member_of(lane);
-  const ProductProgress& progress = group.lanes[std::size_t(member)];
+  const WgmmaProgress& progress = group.lanes[std::size_t(member)];
   // The newest wgmma that uses them.
   int i = progress.issued - 1;
   bool of_d = true;
-  for (; i >= group.first_product; --i) {
-    const Product& product = group.products[std::size_t(i - group.first_product)];
-    const auto d = reinterpret_cast<std::uintptr_t>(product.d[member]),
-               a = reinterpret_cast<std::uintptr_t>(product.a_registers[member]);
-    of_d = address + size > d && address < d + std::uintptr_t(2) * product.form.n;
-    if (of_d || (product.a_in_registers && address + size > a && address < a + 16)) break;
+  for (; i >= group.first_wgmma; --i) {
+    const Wgmma& wgmma = group.wgmmas[std::size_t(i - group.first_wgmma)];
+    const auto d = reinterpret_cast<std::uintptr_t>(wgmma.d[member]),
+               a = reinterpret_cast<std::uintptr_t>(wgmma.a_registers[member]);
+    of_d = address + size > d && address < d + std::uintptr_t(2) * wgmma.form.n;
+    if (of_d || (wgmma.a_in_registers && address + size > a && address < a + 16)) break;
   }
-  if (i < group.first_product) return;
-  const Product& product = group.products[std::size_t(i - group.first_product)];
+  if (i < group.first_wgmma) return;
+  const Wgmma& wgmma = group.wgmmas[std::size_t(i - group.first_wgmma)];
   if (!lane.block->damaged) {
     const auto end = std::upper_bound(group.group_ends.begin(),
                                       group.group_ends.begin() + (progress.committed - group.first_group), i);
@@ -426,7 +426,7 @@ void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool wri
     Finding finding = finding_of(lane, Mistake::pending_registers, pc, writes ? "writes" : "reads",
                                  std::string(of_d ? "the wgmma is still computing it" : "the wgmma may still read it"));
     finding.variable.name = of_d ? "D" : "A";
-    finding.other = {product.pc, "multiplies", lane.warp->index, ~0u};
+    finding.other = {wgmma.pc, "multiplies", lane.warp->index, ~0u};
     finding.what += committed ? words(", in a group with ", newer, " newer after it")
                               : ", and no wgmma_commit_group has committed it";
     finding.advice = committed ? words("call wgmma_wait_group<", newer, "> between the wgmma and this access")
@@ -434,8 +434,8 @@ void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool wri
     note_finding(lane, std::move(finding));
   }
   // One report per wgmma is enough.
-  if (of_d) pending.forget(lane, product.d[member], product.form.n / 2);
-  if (!of_d) pending.forget(lane, product.a_registers[member], 4);
+  if (of_d) pending.forget(lane, wgmma.d[member], wgmma.form.n / 2);
+  if (!of_d) pending.forget(lane, wgmma.a_registers[member], 4);
 }
 
 // --- What kernels call -----------------------------------------------------------------------------------------------
@@ -457,15 +457,15 @@ void wgmma_commit() {
   Lane& lane = *running;
   asynchrony(lane);
   Warpgroup& group = group_of(lane);
-  ProductProgress& progress = group.lanes[std::size_t(member_of(lane))];
+  WgmmaProgress& progress = group.lanes[std::size_t(member_of(lane))];
   const int index = progress.committed++ - group.first_group;
   if (index == int(group.group_ends.size())) {
     group.group_ends.push_back(progress.issued);
     group.committers.push_back(0);
   } else if (group.group_ends[std::size_t(index)] != progress.issued) {
-    refuse_product(lane, Mistake::divergent_collective, __builtin_return_address(0),
-                   "the 128 threads of a warpgroup do not commit the same wgmma to a group",
-                   "let all 128 threads execute the same wgmma and the same commits");
+    refuse_wgmma(lane, Mistake::divergent_collective, __builtin_return_address(0),
+                 "the 128 threads of a warpgroup do not commit the same wgmma to a group",
+                 "let all 128 threads execute the same wgmma and the same commits");
   }
   ++group.committers[std::size_t(index)];
   // Randomly at the commit: a correct program gives the same result.
@@ -491,7 +491,7 @@ void wgmma_wait(int groups_left) {
       execute_and_wake(*lane.block, lane.warp->index / 4, last);
     } else {
       group.waiting.push_back(&lane);
-      sleep(Sleep::products, lane.warp->index / 4, last);
+      sleep(Sleep::wgmmas, lane.warp->index / 4, last);
     }
   }
   complete_for(lane, group, last);

@@ -45,11 +45,11 @@ struct Operand {
   }
 };
 
-inline Operand operand_a(const Product& product) {
-  return {Descriptor(product.a), 64, product.form.a_transposed};
+inline Operand operand_a(const Wgmma& wgmma) {
+  return {Descriptor(wgmma.a), 64, wgmma.form.a_transposed};
 }
-inline Operand operand_b(const Product& product) {
-  return {Descriptor(product.b), product.form.n, product.form.b_transposed};
+inline Operand operand_b(const Wgmma& wgmma) {
+  return {Descriptor(wgmma.b), wgmma.form.n, wgmma.form.b_transposed};
 }
 
 /// Calls act(line, piece, offset in shared memory) for each 16-byte chunk of an operand.
@@ -62,8 +62,8 @@ void for_each_piece(const Operand& operand, Act act) {
 
 /// Ends the lane if a descriptor is invalid; reports one that does not match the data that TMA has loaded
 /// (descriptors.cpp).
-void check_descriptors(Lane& lane, const Product& product);
+void check_descriptors(Lane& lane, const Wgmma& wgmma);
 /// No thread can run: executes wgmma groups that all lanes have committed and some wait for. False if there are none.
-bool advance_products(Block& block);
+bool advance_wgmmas(Block& block);
 
 }  // namespace simt

@@ -126,8 +126,9 @@ void observe_matrix(const MatrixInMemory& matrix, bool writes, const void* pc) {
 }
 
 /// CUDA does not specify the index of an element within a lane's accumulator. With a shuffled order of lanes, the seed
-/// permutes the indices: element e ^ turned_by() is stored at index e. The value is even, so that pairs stay together.
-int turned_by(const Block& block) {
+/// permutes the indices: element e ^ permutation_of() is stored at index e. The value is even, so that pairs stay
+/// together.
+int permutation_of(const Block& block) {
   const Options& options = block.launch->options;
   return options.order == Order::shuffled ? int(options.seed % 4) * 2 : 0;
 }
@@ -135,10 +136,10 @@ int turned_by(const Block& block) {
 /// Copies between x[] of an accumulator and memory.
 template <class T, bool kStore>
 void move_accumulator(T* x, const MatrixInMemory& matrix, const Lane& lane) {
-  const int count = matrix.type->elements, step = matrix.paired() ? 2 : 1, turned = turned_by(*lane.block);
+  const int count = matrix.type->elements, step = matrix.paired() ? 2 : 1, permutation = permutation_of(*lane.block);
   const Place* places = layout_of(*matrix.type).at[lane.index];
   for (int e = 0; e < count; e += step) {
-    auto* there = at_address<T>(matrix.element(places[e ^ turned]));
+    auto* there = at_address<T>(matrix.element(places[e ^ permutation]));
     for (int i = 0; i < step; ++i) {
       if constexpr (kStore) {
         there[i] = x[e + i];
@@ -243,17 +244,17 @@ void scatter_accumulator(const Warp& warp, const FragmentType& type, const float
 /// Converts between the order of the lanes and row-major order. Adjacent elements of a row stay together, except for
 /// 8x32, which is stored as its transpose.
 template <bool kToRows>
-void reorder(const FragmentType& type, int turned, float* lanes, float* rows) {
+void reorder(const FragmentType& type, int permutation, float* lanes, float* rows) {
   const std::uint16_t* at = indices_of(type);
   if (type.m == 8) {
     for (int i = 0; i < kMostResults; ++i) {
-      float &in_row = rows[at[i ^ turned]], &in_lane = lanes[i];
+      float &in_row = rows[at[i ^ permutation]], &in_lane = lanes[i];
       (kToRows ? in_row : in_lane) = kToRows ? in_lane : in_row;
     }
     return;
   }
   for (int i = 0; i < kMostResults; i += 2) {
-    float *in_row = rows + at[i ^ turned], *in_lane = lanes + i;
+    float *in_row = rows + at[i ^ permutation], *in_lane = lanes + i;
     std::memcpy(kToRows ? in_row : in_lane, kToRows ? in_lane : in_row, 8);
   }
 }
@@ -272,12 +273,12 @@ void multiply_fragments(Warp& warp) {
     report_unset(warp.lanes[0], unset_a ? "matrix_a" : unset_b ? "matrix_b" : "the accumulator", first.pc);
   }
   const bool unset = unset_a || unset_b || unset_c;
-  const int turned = turned_by(*warp.block);
-  reorder<true>(*first.type_c, turned, lanes, c);
+  const int permutation = permutation_of(*warp.block);
+  reorder<true>(*first.type_c, permutation, lanes, c);
   multiply_matrices(first.type_d->m, first.type_d->n, first.type_d->k, a, b, c);
   if (unset) [[unlikely]]
     make_nans_ordinary(c, kMostResults);
-  reorder<false>(*first.type_d, turned, lanes, c);
+  reorder<false>(*first.type_d, permutation, lanes, c);
   scatter_accumulator(warp, *first.type_d, lanes);
   count_at(*warp.block, first.pc, [&warp, &counters = warp.block->counters] {
     ++counters.multiply_calls;

@@ -96,11 +96,11 @@ std::uint64_t new_id() {
 }
 
 /// The location of one array in the shared memory: the bytes from `begin` to `end`, with a guard on either side.
-struct Place {
+struct Slot {
   std::size_t guard_begin, begin, end, guard_end;
 };
 
-Place place_of(std::size_t bytes, std::size_t from) {
+Slot slot_of(std::size_t bytes, std::size_t from) {
   const std::size_t begin = from + kGuard;
   return {from, begin, begin + bytes, begin + (bytes + kAlignment - 1) / kAlignment * kAlignment + kGuard};
 }
@@ -426,16 +426,16 @@ Reply Worker::call(const Call& call) {
     request["numbers"][name] = std::isfinite(number) ? json(number) : json(fmt::format("{}", number));
   }
   std::size_t size = kGuard;
-  std::vector<Place> places;
+  std::vector<Slot> slots;
   std::size_t read_only = 0;  // size of the read-only part: the inputs, up to a page boundary
   for (const Call::Array& array : call.arrays_) {
     const std::size_t bytes = array.element_size * array.count;
     if (call.memory_ && array.values == nullptr && read_only == 0)
       read_only = size = (size + kPage - 1) / kPage * kPage;
-    places.push_back(place_of(bytes, size));
-    size = places.back().guard_end;
+    slots.push_back(slot_of(bytes, size));
+    size = slots.back().guard_end;
     request["arrays"].push_back(
-        {{"name", array.name}, {"offset", places.back().begin}, {"bytes", bytes}, {"element", array.element_size}});
+        {{"name", array.name}, {"offset", slots.back().begin}, {"bytes", bytes}, {"element", array.element_size}});
   }
   request["size"] = size;
   request["read_only"] = read_only;
@@ -446,14 +446,14 @@ Reply Worker::call(const Call& call) {
     fail(Ending::out_of_memory, fmt::format("cannot allocate {} MiB of shared memory for the arrays", size >> 20));
   }
   const Mapping memory(process.memory.get(), size);
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const Place& place = places[i];
-    memory.write_guard(place.guard_begin, place.begin);
-    memory.write_guard(place.end, place.guard_end);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = slots[i];
+    memory.write_guard(slot.guard_begin, slot.begin);
+    memory.write_guard(slot.end, slot.guard_end);
     if (call.arrays_[i].values == nullptr) {
-      std::fill(memory.at(place.begin), memory.at(place.end), kUnwritten);
-    } else if (place.end > place.begin) {
-      std::memcpy(memory.at(place.begin), call.arrays_[i].values, place.end - place.begin);
+      std::fill(memory.at(slot.begin), memory.at(slot.end), kUnwritten);
+    } else if (slot.end > slot.begin) {
+      std::memcpy(memory.at(slot.begin), call.arrays_[i].values, slot.end - slot.begin);
     }
   }
 
@@ -521,21 +521,21 @@ Reply Worker::call(const Call& call) {
   }
 
   // Checks guards and inputs, then reads the outputs.
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  for (std::size_t i = 0; i < slots.size(); ++i) {
     const Call::Array& array = call.arrays_[i];
-    const Place& place = places[i];
-    const std::size_t bytes = place.end - place.begin;
-    if (!memory.is_guard(place.guard_begin, place.begin)) {
+    const Slot& slot = slots[i];
+    const std::size_t bytes = slot.end - slot.begin;
+    if (!memory.is_guard(slot.guard_begin, slot.begin)) {
       throw process.failure(Ending::wrote_outside,
                             fmt::format("\"{}\" wrote before the first element of {}", call.operation_, array.name));
     }
-    if (!memory.is_guard(place.end, place.guard_end)) {
+    if (!memory.is_guard(slot.end, slot.guard_end)) {
       throw process.failure(Ending::wrote_outside, fmt::format("\"{}\" wrote past the end of {}, which has {} elements",
                                                                call.operation_, array.name, array.count));
     }
     if (array.values == nullptr) {
-      reply.outputs[array.name].assign(memory.at(place.begin), memory.at(place.end));
-    } else if (bytes > 0 && std::memcmp(memory.at(place.begin), array.values, bytes) != 0) {
+      reply.outputs[array.name].assign(memory.at(slot.begin), memory.at(slot.end));
+    } else if (bytes > 0 && std::memcmp(memory.at(slot.begin), array.values, bytes) != 0) {
       throw process.failure(Ending::changed_input, fmt::format("\"{}\" changed its input {}: inputs are read-only",
                                                                call.operation_, array.name));
     }

@@ -327,7 +327,7 @@ def _attention(query, key, value, sink, starts, with_lse, *options):
     return results if with_lse else results[0]
 
 
-def _sees(kind, sides, Nq, Nk, device):
+def _attends(kind, sides, Nq, Nk, device):
     """The unmasked pairs of a mask, (Nq, Nk); None: all."""
     if kind == "none":
         return None
@@ -356,10 +356,10 @@ def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_
     if G > 1:
         key, value = (tensor.repeat_interleave(G, 1) for tensor in (key, value))
     is_causal = kind == "causal" and Nq == Nk
-    sees = None if is_causal and not others else _sees(kind, parts[kind], Nq, Nk, query.device)
+    attends = None if is_causal and not others else _attends(kind, parts[kind], Nq, Nk, query.device)
     if not others:
         return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=sees, dropout_p=dropout_p, is_causal=is_causal, scale=scale
+            query, key, value, attn_mask=attends, dropout_p=dropout_p, is_causal=is_causal, scale=scale
         ), None
     S = query.float() @ key.float().transpose(-1, -2) * scale
     if "softcap" in parts:
@@ -368,8 +368,8 @@ def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_
         distance = torch.arange(Nk - Nq, Nk, device=S.device)[:, None] - torch.arange(Nk, device=S.device)
         slopes = torch.tensor(entry.slopes(S.shape[1]), device=S.device)
         S = S - slopes[:, None, None] * distance.abs()
-    if sees is not None:
-        S = S.masked_fill(~sees, -math.inf)
+    if attends is not None:
+        S = S.masked_fill(~attends, -math.inf)
     of_row = S.new_tensor([-math.inf]) if sink is None else sink.float()
     S = torch.cat([S, of_row[:, None, None].expand(*S.shape[:3], 1)], -1)  # the score of the sink, or none
     masked = (S == -math.inf).all(-1, keepdim=True)  # rows without a score

@@ -138,7 +138,7 @@ Tensor<float> weights_of(const Problem& problem) {
 }
 
 /// Exercise 1.3 on P and the problem's V, against P V in float64.
-void expect_product(const Tensor<float>& P, const Problem& problem, const std::string& kind) {
+void expect_matmul(const Tensor<float>& P, const Problem& problem, const std::string& kind) {
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
   worker::Call request("weighted_values");
   request.number("Nq", Nq).number("Nk", Nk).number("d", d).input("P", P.values).input("V", problem.V.values);
@@ -263,7 +263,7 @@ TEST_CASE("a NaN among the scores is not hidden", "[1.2]") {
 TEST_CASE("O is the P-weighted sum of V's rows", "[1.3]") {
   for (const auto& [Nq, Nk, d] : {std::tuple{19, 31, 64}, {31, 31, 32}, {64, 64, 64}, {1, 200, 128}, {7, 1, 3}}) {
     const Problem problem = one_head("value mean", Nq, Nk, d);
-    expect_product(weights_of(problem), problem, "value mean");
+    expect_matmul(weights_of(problem), problem, "value mean");
   }
   expect_every_kind_in_this_part();
 }
@@ -273,7 +273,7 @@ TEST_CASE("keys after a weight of 0 are included", "[1.3]") {
   Tensor<float> P = weights_of(problem);
   for (std::int64_t i = 0; i < 19; ++i)
     for (std::int64_t j = i % 3; j < 31; j += 3) P(0, 0, i, j) = 0;
-  expect_product(P, problem, "value mean, every third weight 0");
+  expect_matmul(P, problem, "value mean, every third weight 0");
 }
 
 TEST_CASE("attention agrees with the oracle", "[whole]") {

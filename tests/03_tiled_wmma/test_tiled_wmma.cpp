@@ -86,7 +86,7 @@ TEST_CASE("ragged tails are computed correctly", "[3.6]") {
 }
 
 const Claims of_3_6 = {
-    {"[3.6]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[3.6]", "data past the last key never reaches O", [] { expect_nothing_past_the_end(); }},
     {"[3.6]", "tiles are read 16 bytes per thread", [] { expect_wide_tiles("load"); }},
     {"[3.6]", "rows past the end are not read", [] { expect_moves({.in = "load"}); }},
 };
@@ -106,7 +106,7 @@ TEST_CASE("a warp may have more than 16 keys", "[3.7]") {
 // ---- 3.8 row_maxima ----
 
 TEST_CASE("each row has its own maximum", "[3.8]") {
-  expect_own_maxima();
+  expect_row_maxima();
   expect_every_kind_in_this_part();
 }
 

@@ -77,23 +77,23 @@ Tensor<float> identity() {
   return matrix;
 }
 
-void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::string& what) {
-  Product{"multiply_transposed", true, A, B}.expect_right(what);
+void expect_matmul(const Tensor<float>& A, const Tensor<float>& B, const std::string& what) {
+  Matmul{"multiply_transposed", true, A, B}.expect_right(what);
 }
 
 constexpr std::int64_t tile = 64;  // of multiply_tiles
 
-Product tiled_product(const Tensor<float>& A, const Tensor<float>& B) {
+Matmul tiled_matmul(const Tensor<float>& A, const Tensor<float>& B) {
   return {"multiply_tiles", true, A, B, {{"depth", double(A.sizes[3])}}};
 }
-Product tiled_product(std::int64_t depth, std::uint64_t seed) {
-  return tiled_product(half_matrix(seed, tile, depth), half_matrix(seed + 1, tile, depth));
+Matmul tiled_matmul(std::int64_t depth, std::uint64_t seed) {
+  return tiled_matmul(half_matrix(seed, tile, depth), half_matrix(seed + 1, tile, depth));
 }
-void expect_tiled_product(const Product& given, const std::string& what) {
+void expect_tiled_matmul(const Matmul& given, const std::string& what) {
   given.expect_right(fmt::format("depth={}, {}", given.A.sizes[3], what));
 }
-void expect_tiled_product(std::int64_t depth, std::uint64_t seed) {
-  expect_tiled_product(tiled_product(depth, seed), fmt::format("normal A and B, seeds {} and {}", seed, seed + 1));
+void expect_tiled_matmul(std::int64_t depth, std::uint64_t seed) {
+  expect_tiled_matmul(tiled_matmul(depth, seed), fmt::format("normal A and B, seeds {} and {}", seed, seed + 1));
 }
 
 }  // namespace
@@ -150,20 +150,20 @@ TEST_CASE("the transpose reads and writes along rows", "[3.2]") {
 }
 
 TEST_CASE("one warp multiplies A by the transpose of B", "[3.3]") {
-  expect_product(half_matrix(1), half_matrix(2), "normal A and B, seeds 1 and 2");
-  expect_product(half_matrix(3), identity(), "normal A, seed 3, and the identity");
-  expect_product(identity(), half_matrix(4), "the identity, and normal B, seed 4");
+  expect_matmul(half_matrix(1), half_matrix(2), "normal A and B, seeds 1 and 2");
+  expect_matmul(half_matrix(3), identity(), "normal A, seed 3, and the identity");
+  expect_matmul(identity(), half_matrix(4), "the identity, and normal B, seed 4");
 }
 
 TEST_CASE("the accumulator starts at zero", "[3.3]") {
-  expect_product(Tensor<float>({1, 1, 16, 16}), half_matrix(5), "A = 0, normal B, seed 5");
+  expect_matmul(Tensor<float>({1, 1, 16, 16}), half_matrix(5), "A = 0, normal B, seed 5");
 }
 
 // ---- 3.4 multiply_tiles ----
 
 TEST_CASE("the tiled matmul is correct for every depth", "[3.4]") {
   std::uint64_t seed = 10;
-  for (const std::int64_t depth : {64, 128, 192, 320}) expect_tiled_product(depth, seed += 2);
+  for (const std::int64_t depth : {64, 128, 192, 320}) expect_tiled_matmul(depth, seed += 2);
 }
 
 TEST_CASE("each warp computes its columns, each fragment its rows", "[3.4]") {
@@ -171,7 +171,7 @@ TEST_CASE("each warp computes its columns, each fragment its rows", "[3.4]") {
   for (const auto& [row, column] : {std::pair{0, 0}, {17, 40}, {35, 20}, {63, 63}}) {
     Tensor<float> A({1, 1, tile, 128}), B({1, 1, tile, 128});
     for (std::int64_t k = 0; k < 128; ++k) A(0, 0, row, k) = float(k % 5 + 1), B(0, 0, column, k) = float(k % 3 + 1);
-    expect_tiled_product(tiled_product(A, B), fmt::format("zeros but for row {} of A and row {} of B", row, column));
+    expect_tiled_matmul(tiled_matmul(A, B), fmt::format("zeros but for row {} of A and row {} of B", row, column));
   }
 }
 
@@ -179,13 +179,13 @@ TEST_CASE("tiles of A and B are read once, 16 bytes per thread", "[3.4]") {
   require_counters();
   const std::int64_t depth = 256;
   const double bytes = double(tile * depth * 2);
-  const worker::Reply reply = tiled_product(depth, 20).reply();
+  const worker::Reply reply = tiled_matmul(depth, 20).reply();
   for (const std::string tensor : {"A", "B"}) expect_wide(reply, tensor, "load", bytes, tensor + " is read once");
 }
 
 TEST_CASE("the tiled matmul has two barriers per step and no bank conflicts", "[3.4]") {
   require_counters();
-  const worker::Reply two = tiled_product(128, 22).reply(), three = tiled_product(192, 22).reply();
+  const worker::Reply two = tiled_matmul(128, 22).reply(), three = tiled_matmul(192, 22).reply();
   const double barriers = counter(three, "block_barriers") - counter(two, "block_barriers");
   expect(barriers == 2, fmt::format("another 64 columns of A and B cost {} barriers, expected 2", barriers),
          "one barrier must follow the loads, and one must precede the next loads; your code has one that protects "
@@ -199,8 +199,8 @@ TEST_CASE("the warm-up kernels reproduce their inputs", "[whole]") {
   expect_copy(1024 * 256 * 8 + 3);
   expect_transpose(33, 70);
   const Tensor<float> A = half_matrix(6);
-  const Tensor<float> product = Product{"multiply_transposed", true, A, identity()}.C();
-  expect(product.values == A.values, "A times the identity is not A", "", "unknown");
-  expect_product(A, half_matrix(7), "normal A and B, seeds 6 and 7");
-  expect_tiled_product(448, 8);
+  const Tensor<float> C = Matmul{"multiply_transposed", true, A, identity()}.C();
+  expect(C.values == A.values, "A times the identity is not A", "", "unknown");
+  expect_matmul(A, half_matrix(7), "normal A and B, seeds 6 and 7");
+  expect_tiled_matmul(448, 8);
 }

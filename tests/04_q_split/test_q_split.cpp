@@ -143,7 +143,7 @@ TEST_CASE("a maximum that rises in the last tile", "[4.3]") {
 }
 
 const Claims of_4_3 = {
-    {"[4.3]", "each row has its own maximum", [] { expect_own_maxima(); }},
+    {"[4.3]", "each row has its own maximum", [] { expect_row_maxima(); }},
     {"[4.3]", "large logits stay finite", [] { expect_finite(); }},
 };
 
@@ -313,7 +313,7 @@ TEST_CASE("ragged tails are computed correctly", "[4.7]") {
 }
 
 const Claims of_4_7 = {
-    {"[4.7]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[4.7]", "data past the last key never reaches O", [] { expect_nothing_past_the_end(); }},
     {"[4.7]", "tiles are copied by cp.async, 16 bytes per thread", [] { expect_wide_tiles("async"); }},
 };
 
@@ -410,7 +410,7 @@ TEST_CASE("d = 128 copies each tile once", "[4.9]") {
 }
 
 TEST_CASE("d = 128 multiplies while it copies", "[4.9]") {
-  expect_products_beside_copies(128, 0.5);
+  expect_matmuls_beside_copies(128, 0.5);
 }
 
 // ---- The whole chapter ----

@@ -87,7 +87,7 @@ TEST_CASE("causal reads only tiles on or below the diagonal", "[5.1]") {
       const Shape& s = given.problem.shape;
       for (const Block& block : blocks_of(given.problem, tiles)) {
         if (block.q_tile < 0) continue;
-        const std::int64_t seen = tiles_seen(given.problem, tiles, block.q_tile), all = first_tiles(seen);
+        const std::int64_t seen = visited_tiles(given.problem, tiles, block.q_tile), all = first_tiles(seen);
         for (const auto& [name, read] : {std::pair{"K", block.K_tiles}, {"V", block.V_tiles}}) {
           expect(
               (read & ~all) == 0,
@@ -190,7 +190,7 @@ TEST_CASE("all boundary tiles are masked, even if there are several", "[5.2]") {
       if (result.reply.counters.empty()) continue;  // there are no counters on the GPU
       const Shape& s = given.problem.shape;
       const auto masked = [&](std::int64_t t) {
-        return tiles_seen(given.problem, tiles, t) - tiles_below(s, tiles, t);
+        return visited_tiles(given.problem, tiles, t) - tiles_below(s, tiles, t);
       };
       expect_count(
           result.reply, "note.masked tile", double(over_q_tiles(s, tiles, masked)),
@@ -357,7 +357,7 @@ TEST_CASE("one barrier per tile with two buffers, two with one", "[5.5]") {
         const Input given = causal_input("normal", {1, 1, 1, Nq, Nk, d}, 57);
         const Shape& s = given.problem.shape;
         const std::int64_t seen =
-            over_q_tiles(s, tiles, [&](std::int64_t t) { return tiles_seen(given.problem, tiles, t); });
+            over_q_tiles(s, tiles, [&](std::int64_t t) { return visited_tiles(given.problem, tiles, t); });
         const int waits = d == 128 ? 2 : 1;
         expect_count(
             attention(given.problem, tiles.numbers()).reply, "block_barriers", double(waits * seen),
@@ -378,7 +378,9 @@ TEST_CASE("each Q tile copies each K/V tile that it needs once", "[5.5]") {
       const Input given = causal_input("normal", {1, 1, 1, Nq, Nk, d}, 58);
       const Shape& s = given.problem.shape;
       const worker::Reply reply = attention(given.problem, tiles.numbers()).reply;
-      const auto keys = [&](std::int64_t t) { return std::min(tiles_seen(given.problem, tiles, t) * tiles.Bc, s.Nk); };
+      const auto keys = [&](std::int64_t t) {
+        return std::min(visited_tiles(given.problem, tiles, t) * tiles.Bc, s.Nk);
+      };
       for (const char* tensor : {"K", "V"}) {
         expect_count(reply, fmt::format("{}.async_bytes", tensor), double(over_q_tiles(s, tiles, keys) * d * 2),
                      fmt::format("the rows of {} up to the last K/V tile that a Q tile needs: d={}, Nq={}, Nk={}",
@@ -393,7 +395,7 @@ TEST_CASE("each Q tile copies each K/V tile that it needs once", "[5.5]") {
 }
 
 TEST_CASE("tiles are copied during the matmuls", "[5.5]") {
-  for (const std::int64_t d : head_dims()) expect_products_beside_copies(d, d == 128 ? 0.5 : 1);
+  for (const std::int64_t d : head_dims()) expect_matmuls_beside_copies(d, d == 128 ? 0.5 : 1);
 }
 
 // ---- The whole chapter ----

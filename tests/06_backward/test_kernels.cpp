@@ -19,12 +19,13 @@ struct TileCount {
 TileCount count_tiles(const Shape& s, std::int64_t offset, const GradientTiles& tiles) {
   const auto& [resident, streamed] = tiles;
   TileCount count;
-  const auto sees = [&](std::int64_t i, std::int64_t j) { return j < s.Nk && j <= i + offset; };
+  const auto attends = [&](std::int64_t i, std::int64_t j) { return j < s.Nk && j <= i + offset; };
   for (std::int64_t first = 0; first < s.Nk; first += resident) {  // resident K/V tiles
     for (std::int64_t tile = 0; tile < s.Nq; tile += streamed) {
       bool any = false, all = true;
       for (std::int64_t j = first; j < std::min(first + resident, s.Nk); ++j) {
-        for (std::int64_t i = tile; i < std::min(tile + streamed, s.Nq); ++i) (sees(i, j) ? any : all) = sees(i, j);
+        for (std::int64_t i = tile; i < std::min(tile + streamed, s.Nq); ++i)
+          (attends(i, j) ? any : all) = attends(i, j);
       }
       count.q_tiles += any;
       count.masked += any && !all;
@@ -35,7 +36,7 @@ TileCount count_tiles(const Shape& s, std::int64_t offset, const GradientTiles& 
       bool any = false, all = true;
       for (std::int64_t i = first; i < std::min(first + resident, s.Nq); ++i) {
         for (std::int64_t j = tile; j < tile + streamed; ++j) {  // keys past the end need a mask, too
-          (sees(i, j) ? any : all) = sees(i, j);
+          (attends(i, j) ? any : all) = attends(i, j);
         }
       }
       count.kv_tiles += any;

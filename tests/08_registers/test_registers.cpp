@@ -239,7 +239,7 @@ TEST_CASE("a row's maximum may be in any lane of its quad", "[8.4]") {
 }
 
 TEST_CASE("each row has its own maximum", "[8.4]") {
-  expect_own_maxima();
+  expect_row_maxima();
 }
 
 TEST_CASE("a maximum costs two shuffles", "[8.4]") {
@@ -335,7 +335,7 @@ TEST_CASE("ragged tails are computed correctly", "[8.7]") {
 }
 
 TEST_CASE("data past the last key never reaches O", "[8.7]") {
-  expect_nothing_from_behind();
+  expect_nothing_past_the_end();
 }
 
 TEST_CASE("the stages do not race, whatever the order of the lanes", "[8.7]") {
@@ -370,7 +370,7 @@ TEST_CASE("one barrier per tile", "[8.7]") {
 }
 
 TEST_CASE("the next tiles are copied during the matmuls", "[8.7]") {
-  for (const std::int64_t d : head_dims()) expect_products_beside_copies(d, 1);
+  for (const std::int64_t d : head_dims()) expect_matmuls_beside_copies(d, 1);
 }
 
 TEST_CASE("tiles are copied by cp.async, 16 bytes per thread", "[8.7]") {

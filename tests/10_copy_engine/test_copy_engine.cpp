@@ -26,7 +26,7 @@ Work work_of(const Problem& problem, const Tiles& tiles) {
   const Shape& s = problem.shape;
   for (std::int64_t t = 0; t < tiles_of(s.Nq, tiles.Br); ++t) {
     work.blocks += s.B * s.H;
-    work.tiles += s.B * s.H * tiles_seen(problem, tiles, t);
+    work.tiles += s.B * s.H * visited_tiles(problem, tiles, t);
   }
   return work;
 }
@@ -379,8 +379,8 @@ TEST_CASE("each tile is loaded once, up to the last visible one", "[10.6]") {
             "boxes-moved");
       };
       expect_bytes("Q", double(blocks) * Q_bytes, "one tile of Q per warp");
-      expect_bytes("K", double(tiles) * KV_bytes, "the tiles of K that each block sees");
-      expect_bytes("V", double(tiles) * KV_bytes, "the tiles of V that each block sees");
+      expect_bytes("K", double(tiles) * KV_bytes, "the tiles of K that each block needs");
+      expect_bytes("V", double(tiles) * KV_bytes, "the tiles of V that each block needs");
       expect_count(reply, "bulk_loads", double(blocks + 2 * tiles), text(problem, small), "one TMA load per tile",
                    "copies");
     }
@@ -432,7 +432,7 @@ TEST_CASE("two waits per K/V tile, and one arrival per warp for each", "[10.7]")
       expect_count(reply, "mbarrier_arrivals", double(blocks * warps + 2 * seen + 2 * seen * warps),
                    "the producer once per load; each warp once per stage, " + text(problem, tiles),
                    "several lanes of a warp arrive, or none; exactly one lane per warp must arrive", "mbarriers");
-      expect_left_at_once(reply, text(problem, tiles));
+      expect_early_release(reply, text(problem, tiles));
       // Each warp has rows, and no key is masked.
       const Problem full = input("normal", {1, 1, 1, tiles.Br, 2 * tiles.Bc, d}, 77).problem;
       expect_waits_apart(attention(full, tiles.numbers()).reply, double(warps),
@@ -515,7 +515,7 @@ TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
 const Claims of_the_whole_2 = {
     {"[whole]", "fully masked rows give O = 0 and LSE = -inf, never NaN", [] { expect_rows_without_keys(); }},
     {"[whole]", "a scale of any sign", [] { expect_any_scale(); }},
-    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_past_the_end(); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "the number of workers and the order of threads and copies change nothing",
      [] { expect_order_changes_nothing(); }},

@@ -76,7 +76,7 @@ void expect_accumulator_layout() {
 }
 
 /// One of the warm-up's matmuls: A Bᵀ, or A B if `MN_major`.
-void expect_product(bool MN_major, std::int64_t d) {
+void expect_matmul(bool MN_major, std::int64_t d) {
   const Tensor<float> A = half_tensor({1, 1, 64, MN_major ? 64 : d}, 1), B = half_tensor({1, 1, 64, d}, 2);
   Product{MN_major ? "multiply_MN_major" : "multiply_K_major", !MN_major, A, B, {{"d", double(d)}}}.expect_right(
       fmt::format("C = A {}, normal A and B, d={}", MN_major ? "B" : "Bᵀ", d));
@@ -97,11 +97,11 @@ TEST_CASE("each thread's elements of D match the PTX layout", "[11.1]") {
 }
 
 TEST_CASE("a warpgroup multiplies K-major operands", "[11.1]") {
-  for (const std::int64_t d : head_dims()) expect_product(false, d);
+  for (const std::int64_t d : head_dims()) expect_matmul(false, d);
 }
 
 TEST_CASE("a warpgroup multiplies an MN-major operand", "[11.1]") {
-  for (const std::int64_t d : head_dims()) expect_product(true, d);
+  for (const std::int64_t d : head_dims()) expect_matmul(true, d);
 }
 
 // ---- 11.2 the barriers and the producer ----
@@ -399,7 +399,7 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
 const Claims of_the_whole_2 = {
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
-    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_past_the_end(); }},
     {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
     {"[whole]", "50 execution orders give one result", [] { expect_repeatable(50, /*in_other_orders=*/true); }},
     {"[whole]", "Q is read once, K and V up to the diagonal; O and the LSE are written once",

@@ -703,7 +703,7 @@ TEST_CASE("future positions have zero influence", "[whole]") {
 
 const Claims of_the_whole_2 = {
     {"[whole]", "the result of a block of Q depends on no other block", [] { expect_rows_independent(rows_of_block); }},
-    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "data past the last key never reaches O", [] { expect_nothing_past_the_end(); }},
     {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},
     {"[whole]", "20 runs in different orders give one result", [] { expect_repeatable(20, /*in_other_orders=*/true); }},
 };

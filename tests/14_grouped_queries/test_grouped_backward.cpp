@@ -124,17 +124,17 @@ NamedMistake mistake_in_steps(const GivenTiles& given, const std::vector<std::in
   const auto head_by_end = [&](int step) { return first_head + step / end; };
   const auto number_by_end = [&](int step) { return begin + step % end; };
   if (all_are(head, [&](int step) { return step % each; }))
-    return {"your code counts the Q tiles of each head from 0; the index must begin at `begin`", "walk-from-0"};
+    return {"your code counts the Q tiles of each head from 0; the index must begin at `begin`", "steps-from-0"};
   if (all_are([&](int step) { return first_head + step % heads; }, [&](int step) { return begin + step / heads; }))
     return {
         "your code loops over the heads within each Q tile; it must loop over all Q tiles of a head before the next "
         "head",
-        "walk-by-row-blocks"};
+        "steps-by-row-blocks"};
   if (all_are(head_by_end, number_by_end))
     return {
         "your code assigns `end` steps to each head; it must assign `end` − `begin` steps, the number of Q tiles per "
         "head",
-        "walk-by-end"};
+        "steps-by-end"};
   if (all_are(head_by_end, number))
     return {
         "your code advances to the next head every `end` steps; it must advance every `end` − `begin` steps, the "
@@ -171,7 +171,7 @@ TEST_CASE("the steps iterate over the Q tiles of a group head by head", "[14.8]"
                ? "your code counts the steps of a single head; it must count the Q tiles of all `group` heads"
                : "",
            count < 0       ? "negative-count"
-           : count == each ? "walk-of-one-head"
+           : count == each ? "steps-of-one-head"
                            : "unknown");
     const auto at = reply.output<std::int32_t>("steps");
     const auto [cause, diagnosis] = mistake_in_steps(given, at);

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/15_which_pairs/asked_masks.hpp"
+#include "tests/15_which_pairs/masks.hpp"
 #include "tests/support/forward_stage.hpp"
 
 namespace workbook::test {
@@ -62,7 +62,7 @@ inline void expect_as_alone(const Mask& mask, const std::vector<std::int64_t>& l
 }
 
 /// Of three sequences the first and the last become NaN: the second stays what it was.
-inline void expect_no_neighbour(const Mask& mask, std::int64_t d, const Tiles& tiles) {
+inline void expect_independent_sequences(const Mask& mask, std::int64_t d, const Tiles& tiles) {
   Input given = masked("normal", {1, 2, 2, 120, 120, d}, 82, packed(mask, {50, 33, 37}));
   const AttentionResult before = attention(given, tiles);
   for (const auto& tensor : given.problem.tensors())

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/15_which_pairs/asked_gradients.hpp"
+#include "tests/15_which_pairs/mask_gradients.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -31,7 +31,7 @@ void expect_masked(const std::string& kind, const Shape& shape, std::uint64_t se
 void expect_q_tiles(const Input& in, const Sizes& sizes) {
   const Problem& problem = in.given.problem;
   const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
-  const BlockCount count = count_seen(problem.mask, problem.shape, sizes);
+  const BlockCount count = count_blocks(problem.mask, problem.shape, sizes);
   const double heads = double(problem.shape.B * problem.shape.H),
                must = heads * double(count.queries * problem.shape.d * 2);
   for (const char* tensor : {"Q", "dO"}) {
@@ -73,7 +73,7 @@ TEST_CASE("each K/V tile has the query range of its window", "[15.9]") {
         std::int64_t first = 0, last = 0;
         for (std::int64_t i = w.Nq - 1; i >= 0; --i)
           for (std::int64_t j = first_key; j < end_key; ++j)
-            if (w.sees(i, j)) first = i, last = std::max(last, i + 1);
+            if (w.attends(i, j)) first = i, last = std::max(last, i + 1);
         const std::int32_t* const got = &numbers[std::size_t(4 * b)];
         const bool from_0 = got[0] == 0 && got[1] == last, to_the_end = got[0] == first && got[1] == w.Nq;
         const bool mirrored = got[0] == std::max<std::int64_t>(0, first_key - w.left + w.Nq - w.Nk) &&
@@ -183,12 +183,12 @@ TEST_CASE("masked pairs contribute to no gradient", "[15.11]") {
     for (const float cap : {0.0f, 5.0f})
       expect_right_small(
           with_scale("normal", {1, 1, 1, 70, 40, 64}, ++seed, changed(Mask::within(20, 4), cap, false), scale));
-  expect_uncounted_pairs();
-  expect_no_keys_behind();
+  expect_masked_pairs();
+  expect_no_keys_past_the_end();
 }
 
 TEST_CASE("each pair uses the LSE and D of its query", "[15.11]") {
-  expect_own_lse_and_D();
+  expect_lse_and_D_of_query();
   for (const std::int64_t d : head_dims())
     expect_right_small(with_rows_apart(masked("value mean", {1, 1, 1, 128, 64, d}, 170, Mask::within(40, 40))));
 }
@@ -276,7 +276,7 @@ TEST_CASE("the gradients of any two lengths agree with the oracle", "[whole]") {
 
 const Claims of_sequences = {
     {"[whole]", "each packed sequence has the same gradients as alone", [] { expect_sequences_as_alone(64); }},
-    {"[whole]", "other packed sequences change no bit of a gradient", [] { expect_no_neighbour(); }},
+    {"[whole]", "other packed sequences change no bit of a gradient", [] { expect_independent_sequences(); }},
 };
 
 TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
@@ -294,7 +294,7 @@ TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
     if (got.reply.counters.empty()) continue;
     std::int64_t tickets = mask.lengths.empty() ? tiles_of(300, sizes.Bc) : 0;
     for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.Bc);
-    const std::int64_t releases = count_seen(mask, in.given.problem.shape, sizes).visited * sizes.warps;
+    const std::int64_t releases = count_blocks(mask, in.given.problem.shape, sizes).visited * sizes.warps;
     expect_count(
         got.reply, "semaphores.atomic_requests", double(H * releases + Hkv * tickets),
         fmt::format("{} semaphore increments by warps in each head of Q, and {} tickets in each K/V head, mask {}",

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/16_any_pair/asked_masks.hpp"
+#include "tests/16_any_pair/masks.hpp"
 #include "tests/support/forward_properties.hpp"
 
 using namespace workbook;
@@ -118,7 +118,7 @@ void expect_predicate(Mask::Kind kind, std::span<const OtherPair> others) {
       const Shape shape{1, 1, 1, Nq, Nk, 64};
       for (N i = 0; i < Nq; ++i)
         for (N key = 0; key < Nk; ++key) {
-          const bool right = mask.sees(shape, i, key), is = got[std::size_t(i * Nk + key)] != 0;
+          const bool right = mask.attends(shape, i, key), is = got[std::size_t(i * Nk + key)] != 0;
           const N at = i + Nk - Nq;
           const auto document_of = [&](N token) {
             return mask.lengths.empty() || token < 0 ? N(-1) : N(document[std::size_t(token)]);
@@ -292,18 +292,18 @@ TEST_CASE("the iterator returns every block once, the partial blocks first", "[1
         const int behind = n + partials < partials + fulls ? given[std::size_t(n + partials)] : -1;
         const auto [id, cause] =
             lane > 0 && is != got[std::size_t(32 * n)]
-                ? std::pair{"walk-of-lanes",
+                ? std::pair{"iterator-of-lanes",
                             "your lanes return different indices; all lanes must "
                             "return `held` of the lane that holds block n"}
-            : n >= 32 ? std::pair{"walk-not-renewed",
+            : n >= 32 ? std::pair{"iterator-not-renewed",
                                   "your code returns a wrong index from block 32 on; it must load the next 32 indices "
                                   "whenever n is a multiple of 32"}
             : n >= partials && partials > 0 && is == behind
-                ? std::pair{"walk-of-full",
+                ? std::pair{"iterator-of-full",
                             "your code indexes `full` by the block's number among all blocks; block `partial_count` is "
                             "full[0], so it must subtract `partial_count`"}
             : n > 0 && is == given[0]
-                ? std::pair{"walk-of-the-first",
+                ? std::pair{"iterator-of-the-first",
                             "your code returns the index of the first block for other blocks too; lane k must load the "
                             "index of block n + k, and block n must come from lane n % 32"}
                 : std::pair{"unknown", ""};
@@ -449,7 +449,7 @@ TEST_CASE("a key that no query attends to changes no bit", "[whole]") {
     for (N h = 0; h < shape.H; ++h)
       for (N key = 0; key < shape.Nk; ++key) {
         bool seen = false;
-        for (N i = 0; i < shape.Nq; ++i) seen = seen || mask.sees(shape, i, key);
+        for (N i = 0; i < shape.Nq; ++i) seen = seen || mask.attends(shape, i, key);
         if (seen) continue;
         ++poisoned;
         std::fill_n(&given.problem.K(0, h, key, 0), shape.d, nan);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/16_any_pair/asked_masks.hpp"
+#include "tests/16_any_pair/masks.hpp"
 #include "tests/support/backward_properties.hpp"
 
 using namespace workbook;
@@ -45,7 +45,7 @@ TEST_CASE("P and dS of unmasked pairs", "[16.8]") {
     for (const Mask& mask : masks_for(Nk))
       for (const char* kind : {"normal", "value mean"}) expect_masked(kind, {1, 2, 2, Nq, Nk, 64}, ++seed, mask);
   for (const Mask& mask : masks_for(161)) expect_masked("normal", {1, 1, 1, 70, 161, 128}, ++seed, mask);
-  expect_own_lse_and_D();
+  expect_lse_and_D_of_query();
   expect_every_kind();
 }
 
@@ -59,8 +59,8 @@ TEST_CASE("masked pairs contribute to no gradient", "[16.8]") {
     }
   for (const char* kind : {"large logits", "negative logits", "one hot"})
     for (const Mask& mask : masks_for(90)) expect_masked(kind, {1, 1, 1, 70, 90, 64}, ++seed, mask);
-  expect_uncounted_pairs();
-  expect_no_keys_behind();
+  expect_masked_pairs();
+  expect_no_keys_past_the_end();
 }
 
 // ---- 16.9 ranks ----

@@ -129,33 +129,33 @@ const std::vector<Other<Philox>> other_philoxes{
 
 TEST_CASE("Philox gives the known answers", "[17.1]") {
   // Random123's kat_vectors, then numbers of any kind.
-  std::vector<Words> asked{{0, 0, 0, 0, 0, 0},
-                           {~0u, ~0u, ~0u, ~0u, ~0u, ~0u},
-                           {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0}};
+  std::vector<Words> inputs{{0, 0, 0, 0, 0, 0},
+                            {~0u, ~0u, ~0u, ~0u, ~0u, ~0u},
+                            {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0}};
   const std::array<std::uint32_t, 4> known[] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
                                                 {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
                                                 {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
-  for (std::uint32_t n = 0; n < 29; ++n) asked.push_back({n, 7 * n, n * n, 0, 17, n / 2});
+  for (std::uint32_t n = 0; n < 29; ++n) inputs.push_back({n, 7 * n, n * n, 0, 17, n / 2});
   std::vector<std::int32_t> given;
-  for (const Words& words : asked) given.insert(given.end(), words.begin(), words.end());
-  const auto got = numbers_of("draw", {{"n", double(asked.size())}}, given, 4 * asked.size());
+  for (const Words& words : inputs) given.insert(given.end(), words.begin(), words.end());
+  const auto got = numbers_of("draw", {{"n", double(inputs.size())}}, given, 4 * inputs.size());
   const auto gives = [&](const Philox& philox, std::size_t n) {
-    return std::ranges::equal(philox(asked[n]), std::span(got).subspan(4 * n, 4), {}, {},
+    return std::ranges::equal(philox(inputs[n]), std::span(got).subspan(4 * n, 4), {}, {},
                               [](std::int32_t word) { return std::uint32_t(word); });
   };
   std::string wrong;
-  for (std::size_t n = 0; n < asked.size() && wrong.empty(); ++n) {
-    const auto right = n < 3 ? known[n] : Philox()(asked[n]);
-    if (gives({}, n) && right == Philox()(asked[n])) continue;
+  for (std::size_t n = 0; n < inputs.size() && wrong.empty(); ++n) {
+    const auto right = n < 3 ? known[n] : Philox()(inputs[n]);
+    if (gives({}, n) && right == Philox()(inputs[n])) continue;
     wrong = fmt::format(
         "for the counter {:08x} {:08x} {:08x} {:08x} and the Philox key {:08x} {:08x} your code returns {:08x} {:08x} "
         "{:08x} {:08x}, expected {:08x} {:08x} {:08x} {:08x}",
-        asked[n][0], asked[n][1], asked[n][2], asked[n][3], asked[n][4], asked[n][5], std::uint32_t(got[4 * n]),
+        inputs[n][0], inputs[n][1], inputs[n][2], inputs[n][3], inputs[n][4], inputs[n][5], std::uint32_t(got[4 * n]),
         std::uint32_t(got[4 * n + 1]), std::uint32_t(got[4 * n + 2]), std::uint32_t(got[4 * n + 3]), right[0], right[1],
         right[2], right[3]);
   }
   expect_part(wrong, other_philoxes, [&](const Philox& other) {
-    for (std::size_t n = 0; n < asked.size(); ++n)
+    for (std::size_t n = 0; n < inputs.size(); ++n)
       if (!gives(other, n)) return false;
     return true;
   });
@@ -166,88 +166,88 @@ TEST_CASE("Philox gives the known answers", "[17.1]") {
 namespace {
 
 /// A block of 32 queries and 32 keys of a head, and a pair in it.
-struct AskedPair {
+struct DropoutPair {
   int dropped, head, first_query, first_key, query, key;  // the last two from the block's first on
 };
 /// Whether a pair is kept, with deviations: which byte of which word, of which counter.
-using KeptPair = bool (*)(const AskedPair& p, std::uint32_t low, std::uint32_t high);
-int byte_for(const AskedPair& p, std::uint32_t low, std::uint32_t high, int key_counter, int query_counter, int head,
+using KeptPair = bool (*)(const DropoutPair& p, std::uint32_t low, std::uint32_t high);
+int byte_for(const DropoutPair& p, std::uint32_t low, std::uint32_t high, int key_counter, int query_counter, int head,
              int word, int byte) {
   const auto drawn = Philox()({std::uint32_t(p.first_key / 4 + key_counter),
                                std::uint32_t(p.first_query / 4 + query_counter), std::uint32_t(head), 0, low, high});
   return int(drawn[std::size_t(word)] >> 8 * byte & 255);
 }
-int own_byte(const AskedPair& p, std::uint32_t low, std::uint32_t high) {
+int byte_of(const DropoutPair& p, std::uint32_t low, std::uint32_t high) {
   return byte_for(p, low, high, p.key % 8, p.query % 8, p.head, p.query / 8, p.key / 8);
 }
 const std::vector<Other<KeptPair>> other_bits{
     {"bits-opposite", "your code sets the bits of dropped pairs; a bit must be 1 if its pair is kept",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) { return own_byte(p, l, h) < p.dropped; }},
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) { return byte_of(p, l, h) < p.dropped; }},
     {"bits-one-too-many",
      "your code drops a pair when its byte equals `dropped`; it must drop the pair only if the byte is less than "
      "`dropped`",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) { return own_byte(p, l, h) > p.dropped; }},
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) { return byte_of(p, l, h) > p.dropped; }},
     {"bits-of-one-head",
      "your code omits the head from the counter, so all heads drop the same pairs; the counter must contain the head",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
        return byte_for(p, l, h, p.key % 8, p.query % 8, 0, p.query / 8, p.key / 8) >= p.dropped;
      }},
     {"bits-word-and-byte",
      "your code exchanges word and byte; the query must select the word, and the key the byte, in both layouts",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
        return byte_for(p, l, h, p.key % 8, p.query % 8, p.head, p.key / 8, p.query / 8) >= p.dropped;
      }},
     {"bits-counters-swapped",
      "your code exchanges query and key in the counter; x must contain the key, and y the query",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
        const auto drawn = Philox()({std::uint32_t(p.first_query / 4 + p.query % 8),
                                     std::uint32_t(p.first_key / 4 + p.key % 8), std::uint32_t(p.head), 0, l, h});
        return int(drawn[std::size_t(p.query / 8)] >> 8 * (p.key / 8) & 255) >= p.dropped;
      }},
-    {"bits-place-in-block",
+    {"bits-index-in-block",
      "your code uses rows as queries in the counter in both layouts; if `transposed`, a row must be a key and a column "
      "a query",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
        return byte_for(p, l, h, p.query % 8, p.key % 8, p.head, p.query / 8, p.key / 8) >= p.dropped;
      }},
     {"bits-mirrored",
      "your code exchanges query and key in the counter and in word and byte; in S a row must be a query, and in Sᵀ, if "
      "`transposed`, a key",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
        return byte_for(p, l, h, p.query % 8, p.key % 8, p.head, p.key / 8, p.query / 8) >= p.dropped;
      }},
     {"bits-of-first-block",
      "your code omits the block's first query and key from the counter, so all blocks drop the same pairs; the counter "
      "must depend on both",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
-       return own_byte({p.dropped, p.head, 0, 0, p.query, p.key}, l, h) >= p.dropped;
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_of({p.dropped, p.head, 0, 0, p.query, p.key}, l, h) >= p.dropped;
      }},
     {"bits-of-first-block",
      "your code omits `first_query` from the counter, so blocks with the same keys drop the same pairs; the counter "
      "must depend on the block's first query",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
-       return own_byte({p.dropped, p.head, 0, p.first_key, p.query, p.key}, l, h) >= p.dropped;
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_of({p.dropped, p.head, 0, p.first_key, p.query, p.key}, l, h) >= p.dropped;
      }},
     {"bits-of-first-block",
      "your code omits `first_key` from the counter, so blocks with the same queries drop the same pairs; the counter "
      "must depend on the block's first key",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
-       return own_byte({p.dropped, p.head, p.first_query, 0, p.query, p.key}, l, h) >= p.dropped;
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_of({p.dropped, p.head, p.first_query, 0, p.query, p.key}, l, h) >= p.dropped;
      }},
     {"bits-counter-step",
      "your code lets consecutive blocks of 32 queries or keys differ by 1 in the counter; they must differ by 8, "
      "because each block uses eight values",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
-       return own_byte({p.dropped, p.head, p.first_query / 8, p.first_key, p.query, p.key}, l, h) >= p.dropped;
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_of({p.dropped, p.head, p.first_query / 8, p.first_key, p.query, p.key}, l, h) >= p.dropped;
      }},
     {"bits-counter-step",
      "your code lets consecutive blocks of 32 queries or keys differ by 1 in the counter; they must differ by 8, "
      "because each block uses eight values",
-     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
-       return own_byte({p.dropped, p.head, p.first_query / 8, p.first_key / 8, p.query, p.key}, l, h) >= p.dropped;
+     [](const DropoutPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_of({p.dropped, p.head, p.first_query / 8, p.first_key / 8, p.query, p.key}, l, h) >= p.dropped;
      }},
     {"bits-without-seed", "your code does not use the seed; the Philox key must be `dropout.seed`",
-     [](const AskedPair& p, std::uint32_t, std::uint32_t) { return own_byte(p, 0, 0) >= p.dropped; }},
+     [](const DropoutPair& p, std::uint32_t, std::uint32_t) { return byte_of(p, 0, 0) >= p.dropped; }},
 };
 
 /// And which pair is taken for the one of a bit: row and column in the block, of row tile i, part j and element e.
@@ -288,20 +288,21 @@ void expect_bits(bool transposed) {
       for (int bit = 0; bit < 32; ++bit) {
         const auto pair_by = [&](PairOfBit of) {
           const auto [row, column] = of(lane, bit / 16, bit / 4 % 4, bit % 4);
-          return AskedPair{dropped, head, first_query, first_key, transposed ? column : row, transposed ? row : column};
+          return DropoutPair{
+              dropped, head, first_query, first_key, transposed ? column : row, transposed ? row : column};
         };
-        const AskedPair pair = pair_by(pair_of_bit);
+        const DropoutPair pair = pair_by(pair_of_bit);
         const bool is = (std::uint32_t(got[std::size_t(lane)]) >> bit & 1) != 0;
         for (std::size_t n = 0; n < fits.size(); ++n)
           if (is != other_bits[n].of(pair, 77, 5)) fits[n] = false;
         for (std::size_t n = 0; n < fit_pairs.size(); ++n)
-          if (is != (own_byte(pair_by(other_pairs[n].of), 77, 5) >= dropped)) fit_pairs[n] = false;
-        if (is != (own_byte(pair, 77, 5) >= dropped) && wrong.empty())
+          if (is != (byte_of(pair_by(other_pairs[n].of), 77, 5) >= dropped)) fit_pairs[n] = false;
+        if (is != (byte_of(pair, 77, 5) >= dropped) && wrong.empty())
           wrong = fmt::format(
               "in lane {} your bit of query {} and key {} of head {} is that of a {} pair, but its byte is {}, and "
               "pairs with a byte less than {} are dropped; {}",
-              lane, first_query + pair.query, first_key + pair.key, head, is ? "kept" : "dropped",
-              own_byte(pair, 77, 5), dropped, transposed ? "a row is a key" : "a row is a query");
+              lane, first_query + pair.query, first_key + pair.key, head, is ? "kept" : "dropped", byte_of(pair, 77, 5),
+              dropped, transposed ? "a row is a key" : "a row is a query");
       }
   }
   const auto found = std::size_t(std::ranges::find(fits, true) - fits.begin());
@@ -595,8 +596,9 @@ void expect_table_read(const Shape& shape, const Tiles& tiles, const Mask& mask)
   const Input given = masked("normal", shape, 590, mask);
   const worker::Reply reply = attention(given, tiles).reply;
   std::int64_t rows = shape.B * shape.H * shape.Nq;
-  rows += over_q_tiles(
-      shape, tiles, [&](std::int64_t t) { return std::min(shape.Nk, tiles_seen(given.problem, tiles, t) * tiles.Bc); });
+  rows += over_q_tiles(shape, tiles, [&](std::int64_t t) {
+    return std::min(shape.Nk, visited_tiles(given.problem, tiles, t) * tiles.Bc);
+  });
   const std::string what = text(given.problem, tiles);
   expect_count(reply, "table.store_bytes", double(std::max(shape.Nq, shape.Nk) * shape.d * 4),
                "d/2 cosines and sines of 4 bytes for each position, " + what,
@@ -625,7 +627,7 @@ TEST_CASE("bits are drawn once per computed block of 32 x 32 pairs", "[whole]") 
         const Input given = masked("normal", {1, 2, 2, 200, 333, d}, 600, mask);
         const worker::Reply reply = attention(given, tiles).reply;
         const std::int64_t blocks = over_q_tiles(given.problem.shape, tiles, [&](std::int64_t t) {
-          return tiles_seen(given.problem, tiles, t) * (tiles.Bc / 32) * (tiles.Br / 32);
+          return visited_tiles(given.problem, tiles, t) * (tiles.Bc / 32) * (tiles.Br / 32);
         });
         expect_count(
             reply, "note.drawn block", double(blocks),

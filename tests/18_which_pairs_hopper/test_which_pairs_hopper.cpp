@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/15_which_pairs/asked_masks.hpp"
+#include "tests/15_which_pairs/masks.hpp"
 #include "tests/15_which_pairs/packed_sequences.hpp"
 #include "tests/support/forward_properties.hpp"
 #include "tests/support/slips.hpp"
@@ -111,7 +111,7 @@ void check_full_tiles(Slips<FullTiles>& slips, std::string& sentence, std::strin
   for (std::int64_t tile = std::max<std::int64_t>(0, got.first); tile < std::min(got.last, up(w.Nk)); ++tile)
     for (Query i = a; i < b; ++i)
       for (std::int64_t key = 32 * tile; key < 32 * tile + 32; ++key)
-        if (id == "tile-called-partial" && !w.sees(i, key)) {
+        if (id == "tile-called-partial" && !w.attends(i, key)) {
           id = "tile-called-full";
           sentence =
               fmt::format("your code calls tile {} full, but query {} does not attend to its key {}", tile, i, key);
@@ -131,7 +131,7 @@ TEST_CASE("a tile is full only if every query attends to all of its keys", "[18.
   for (const Window& window : all)
     for (const std::int64_t rows : {1, 16, 64}) {
       const std::int64_t count = tiles_of(window.Nq, rows);
-      worker::Call request = asked("full_tiles", window);
+      worker::Call request = window_call("full_tiles", window);
       request.number("rows", double(rows)).number("count", double(count));
       request.output<std::int32_t>("numbers", std::size_t(2 * count));
       const auto numbers = call(request).output<std::int32_t>("numbers");
@@ -148,82 +148,82 @@ TEST_CASE("a tile is full only if every query attends to all of its keys", "[18.
 namespace {
 
 /// One score of a tile: of this query and key, in this row, this group of 8 columns and this column of the group.
-struct Asked {
+struct TilePair {
   const Window& window;
   std::int64_t first_query, first_key, row, eights, column;
   std::int64_t query() const { return first_query + row; }
   std::int64_t key() const { return first_key + 8 * eights + column; }
-  bool counts() const { return window.sees(query(), key()); }
+  bool counts() const { return window.attends(query(), key()); }
   std::int64_t first() const { return window.first(query()); }
   std::int64_t last() const { return window.last(query()); }
 };
 struct OtherMask {
   const char *id, *sentence;
-  bool (*counts)(const Asked&);
+  bool (*counts)(const TilePair&);
 };
 const OtherMask other_masks[] = {
     {"mask-missing",
      "your code masks no pair; it must set the score to −∞ if 8j is before the shifted range or past its "
      "end",
-     [](const Asked&) { return true; }},
+     [](const TilePair&) { return true; }},
     {"mask-without-left", "your code does not mask keys before the range; it must test both ends of the range",
-     [](const Asked& a) { return a.key() < a.last(); }},
+     [](const TilePair& a) { return a.key() < a.last(); }},
     {"mask-without-right",
      "your code does not mask keys past the end of the range; it must test both ends of the range",
-     [](const Asked& a) { return a.first() <= a.key(); }},
+     [](const TilePair& a) { return a.first() <= a.key(); }},
     {"mask-one-key-more",
      "your code keeps the key one past the range; ranges are half-open, so the key at the range's `last` must be "
      "masked",
-     [](const Asked& a) { return a.first() <= a.key() && a.key() <= a.last(); }},
+     [](const TilePair& a) { return a.first() <= a.key() && a.key() <= a.last(); }},
     {"mask-one-key-more",
      "your code keeps the key before the range; every key below the range's `first` must be masked",
-     [](const Asked& a) { return a.first() - 1 <= a.key() && a.key() < a.last(); }},
+     [](const TilePair& a) { return a.first() - 1 <= a.key() && a.key() < a.last(); }},
     {"mask-one-key-fewer", "your code masks the first key of the range; this key must be unmasked",
-     [](const Asked& a) { return a.first() < a.key() && a.key() < a.last(); }},
+     [](const TilePair& a) { return a.first() < a.key() && a.key() < a.last(); }},
     {"mask-one-key-fewer",
      "your code masks the last key of the range; the key before the range's `last` must be unmasked",
-     [](const Asked& a) { return a.first() <= a.key() && a.key() < a.last() - 1; }},
+     [](const TilePair& a) { return a.first() <= a.key() && a.key() < a.last() - 1; }},
     {"mask-eights-apart",
      "your code treats the keys of consecutive j as 16 apart; they are 8 apart, so it must compare 8j with the shifted "
      "range",
-     [](const Asked& a) { return a.window.sees(a.query(), a.key() + 8 * a.eights); }},
+     [](const TilePair& a) { return a.window.attends(a.query(), a.key() + 8 * a.eights); }},
     {"mask-eights-apart",
      "your code treats the keys of consecutive j as adjacent; they are 8 apart, so it must compare 8j with the shifted "
      "range",
-     [](const Asked& a) { return a.window.sees(a.query(), a.key() - 7 * a.eights); }},
+     [](const TilePair& a) { return a.window.attends(a.query(), a.key() - 7 * a.eights); }},
     {"mask-one-part",
      "your code tests the key of j = 0 for every j; it must test the key of S[4j + e], which is 8j further on",
-     [](const Asked& a) { return a.window.sees(a.query(), a.first_key + a.column); }},
+     [](const TilePair& a) { return a.window.attends(a.query(), a.first_key + a.column); }},
     {"mask-of-the-first-tile",
      "your code does not subtract `first_key`; it must subtract `first_key` and `column` from both ends of the range",
-     [](const Asked& a) { return a.window.sees(a.query(), a.key() - a.first_key); }},
+     [](const TilePair& a) { return a.window.attends(a.query(), a.key() - a.first_key); }},
     {"mask-of-the-first-queries",
      "your code uses the row of the accumulator as the query; it must add `first_query` to the row",
-     [](const Asked& a) { return a.window.sees(a.row, a.key()); }},
+     [](const TilePair& a) { return a.window.attends(a.row, a.key()); }},
     {"mask-of-the-first-row",
      "your code masks every row as the first row; each row must use the key range of its own query",
-     [](const Asked& a) { return a.window.sees(a.first_query, a.key()); }},
+     [](const TilePair& a) { return a.window.attends(a.first_query, a.key()); }},
     {"mask-of-the-first-column",
      "your code does not subtract `column`; it must subtract `first_key` and `column` from both ends of the range",
-     [](const Asked& a) { return a.window.sees(a.query(), a.key() - a.column); }},
+     [](const TilePair& a) { return a.window.attends(a.query(), a.key() - a.column); }},
     {"mask-end-by-eights",
      "your code does not subtract `column` from the end of the range; it must subtract it from both ends",
-     [](const Asked& a) { return a.first() <= a.key() && a.key() - a.column < a.last(); }},
+     [](const TilePair& a) { return a.first() <= a.key() && a.key() - a.column < a.last(); }},
     {"mask-end-by-eights",
      "your code does not subtract `column` from the start of the range; it must subtract it from both ends",
-     [](const Asked& a) { return a.first() <= a.key() - a.column && a.key() < a.last(); }},
+     [](const TilePair& a) { return a.first() <= a.key() - a.column && a.key() < a.last(); }},
     {"mask-inverted", "your code sets unmasked pairs to −∞ and keeps masked pairs; it must do the opposite",
-     [](const Asked& a) { return !a.counts(); }},
+     [](const TilePair& a) { return !a.counts(); }},
 };
 
 /// One tile (64, Bc).
 void check_mask(Slips<OtherMask>& slips, std::string& sentence, std::string& id, const Window& window,
                 std::int64_t first_query, std::int64_t first_key, std::int64_t Bc) {
-  worker::Call request = asked("masked_tile", window);
+  worker::Call request = window_call("masked_tile", window);
   request.number("first_query", double(first_query)).number("first_key", double(first_key)).number("Bc", double(Bc));
   const std::vector<float> S = call(request.output<float>("numbers", std::size_t(64 * Bc))).output<float>("numbers");
   for (std::int64_t n = 0; n < 64 * std::int64_t(Bc); ++n) {
-    const Asked pair{window, first_query, first_key, n / Bc, n % Bc / 8, n % 8};
+    const TilePair pair{window, first_query, first_key, n / Bc, n % Bc / 8, n % 8};
     if (pair.query() >= window.Nq) continue;
     const float got = S[std::size_t(n)], right = pair.counts() ? float(n) : -std::numeric_limits<float>::infinity();
     slips.keep([&](const OtherMask& slip) { return slip.counts(pair) ? got == float(n) : std::isinf(got) && got < 0; });
@@ -530,7 +530,7 @@ void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& 
   std::vector<std::int32_t> starts{0};
   for (const std::int64_t length : c.lengths) starts.push_back(starts.back() + std::int32_t(length));
   const std::int64_t count = c.heads * c.q_tiles(), some_more = 3;
-  worker::Call request = asked("work_tiles", c.window);
+  worker::Call request = window_call("work_tiles", c.window);
   request.number("heads", double(c.heads)).number("heads_per_group", double(c.at_once));
   request.number("q_tiles", double(c.q_tiles())).number("count", double(count + some_more));
   request.input("starts", starts).output<std::int32_t>("numbers", std::size_t(7 * (count + some_more)));
@@ -686,7 +686,7 @@ TEST_CASE("each packed sequence gives the same result as alone", "[whole]") {
 
 TEST_CASE("other packed sequences change no bit of O", "[whole]") {
   for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal)})
-    for (const std::int64_t d : head_dims()) expect_no_neighbour(mask, d, small);
+    for (const std::int64_t d : head_dims()) expect_independent_sequences(mask, d, small);
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {

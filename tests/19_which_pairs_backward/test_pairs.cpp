@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/19_which_pairs_backward/asked_blocks.hpp"
+#include "tests/19_which_pairs_backward/blocks.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -29,7 +29,7 @@ struct At {
 At next_step(const Walk& w, At at) {
   return at.q_tile + 1 == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
 }
-struct OtherWalk {
+struct OtherIteration {
   const char *id, *sentence;
   Int (*count)(const Walk&) = [](const Walk& w) { return w.count(); };
   At (*next)(const Walk&, At) = next_step;
@@ -44,61 +44,61 @@ struct OtherWalk {
     return all;
   }
 };
-const OtherWalk other_walks[] = {
-    {.id = "walk-one-head",
+const OtherIteration other_iterations[] = {
+    {.id = "steps-one-head",
      .sentence = "your code counts the steps of one head of Q only; it must count the steps of all `group` heads that "
                  "share the K/V head",
      .count = [](const Walk& w) { return w.q_tiles.last - w.q_tiles.first; }},
-    {.id = "walk-counted-from-0",
+    {.id = "steps-counted-from-0",
      .sentence = "your code counts Q tiles from 0; the Q tiles before `q_tiles.first` attend to none of the keys and "
                  "must not be counted",
      .count = [](const Walk& w) { return w.group * w.q_tiles.last; }},
-    {.id = "walk-last-counted",
+    {.id = "steps-last-counted",
      .sentence = "your code counts one Q tile too many per head; `q_tiles.last` is one past the last Q tile and must "
                  "not be counted",
      .count = [](const Walk& w) { return w.group * (w.q_tiles.last - w.q_tiles.first + 1); }},
-    {.id = "walk-never-empty",
+    {.id = "steps-never-empty",
      .sentence = "your code counts at least one step; if no query attends to the keys, the number of steps must be 0",
      .count = [](const Walk& w) { return std::max<Int>(1, w.count()); }},
-    {.id = "walk-from-0",
+    {.id = "steps-from-0",
      .sentence = "your code starts the next head at Q tile 0; every head must start at `q_tiles.first`",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile + 1 == w.q_tiles.last ? At{at.head + 1, 0} : At{at.head, at.q_tile + 1};
          }},
-    {.id = "walk-same-head",
+    {.id = "steps-same-head",
      .sentence = "your code repeats the same head after its last Q tile; it must continue with the next head",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile + 1 == w.q_tiles.last ? At{at.head, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
-    {.id = "walk-last-left-out",
+    {.id = "steps-last-left-out",
      .sentence = "your code changes the head one Q tile too early; Q tile `q_tiles.last` − 1 must be a step too",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile + 2 == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
-    {.id = "walk-one-behind",
+    {.id = "steps-one-behind",
      .sentence =
          "your code also visits Q tile `q_tiles.last`, one past the last Q tile; it must change the head before that",
      .next =
          [](const Walk& w, At at) {
            return at.q_tile == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
-    {.id = "walk-no-next-head",
+    {.id = "steps-no-next-head",
      .sentence = "your code never changes the head; after the last Q tile it must continue with the first Q tile of "
                  "the next head",
      .next =
          [](const Walk&, At at) {
            return At{at.head, at.q_tile + 1};
          }},
-    {.id = "walk-heads-first",
+    {.id = "steps-heads-first",
      .sentence = "your code changes the head in every step; it must process all Q tiles of a head before the next head",
      .next =
          [](const Walk& w, At at) {
            return at.head + 1 < w.first_head + w.group ? At{at.head + 1, at.q_tile} : At{w.first_head, at.q_tile + 1};
          }},
-    {.id = "walk-heads-apart",
+    {.id = "steps-heads-apart",
      .sentence = "your code advances the head by the number of heads that share the K/V head; these heads are "
                  "adjacent, so it must advance by 1",
      .next =
@@ -115,20 +115,20 @@ std::string steps_text(const std::vector<Int>& numbers) {
   return text;
 }
 
-void check_steps(Slips<OtherWalk>& slips, const BlocksCase& c) {
+void check_steps(Slips<OtherIteration>& slips, const BlocksCase& c) {
   const Int most = c.most_steps(64), size = 4 + 2 * most;
   const std::vector<std::int32_t> starts = c.starts();
   worker::Call request = c.request("steps", 64);
   request.input("starts", starts);
   const auto numbers =
       call(request.output<std::int32_t>("numbers", std::size_t(c.blocks() * size))).output<std::int32_t>("numbers");
-  const OtherWalk right{.id = "", .sentence = ""};
+  const OtherIteration right{.id = "", .sentence = ""};
   for (Int b = 0; b < c.blocks(); ++b) {
     const std::int32_t* const of = &numbers[std::size_t(b * size)];
     const Block block = block_of(c, of[0], of[1], of[2]);
     const Walk walk{block.kv_head * c.group, c.group, block.q_tiles(64)};
     const std::vector<Int> got(of + 3, of + size), wanted = right.numbers(walk, most);
-    slips.keep([&](const OtherWalk& slip) { return slip.numbers(walk, most) == got; });
+    slips.keep([&](const OtherIteration& slip) { return slip.numbers(walk, most) == got; });
     if (!slips.wrong.empty() || got == wanted) continue;
     slips.wrong =
         fmt::format("your steps (head, Q tile) for {} are {}, expected {}; heads of Q {} to {}, Q tiles {}; {}",
@@ -140,7 +140,7 @@ void check_steps(Slips<OtherWalk>& slips, const BlocksCase& c) {
 }  // namespace
 
 TEST_CASE("a thread block's steps are all Q tiles that attend to its keys, head after head", "[19.1]") {
-  Slips<OtherWalk> slips{{std::begin(other_walks), std::end(other_walks)}};
+  Slips<OtherIteration> slips{{std::begin(other_iterations), std::end(other_iterations)}};
   for (const BlocksCase& c : blocks_cases) check_steps(slips, c);
   for (const Window& w : windows) check_steps(slips, {w, 1, 1, 1});
   slips.expect_none("your steps are not the Q tiles `q_tiles` of each head of the group, head after head; they must be",
@@ -272,7 +272,7 @@ std::vector<bool> said_of(const OtherFull& slip, const Keys& keys, Int queries) 
 void check_full(Slips<OtherFull>& slips, std::string& sentence, std::string& id, const Window& w, Int keys,
                 Int queries) {
   const Int count = tiles_of(w.Nk, keys), q_tiles = tiles_of(w.Nq, queries), size = 2 + q_tiles;
-  worker::Call request = asked("full_queries", w);
+  worker::Call request = window_call("full_queries", w);
   request.number("keys", double(keys)).number("queries", double(queries)).number("count", double(count));
   request.number("q_tiles", double(q_tiles)).output<std::int32_t>("numbers", std::size_t(count * size));
   const auto numbers = call(request).output<std::int32_t>("numbers");
@@ -340,8 +340,8 @@ struct PairOfTile {
     const Int at = key + w.Nq - w.Nk;
     return at - w.right <= query && query <= std::min(w.Nq - 1, at + w.left);
   }
-  bool sees(Int query, Int key) const { return key < w.Nk && within(query, key); }
-  bool counts() const { return sees(query(), key()); }
+  bool attends(Int query, Int key) const { return key < w.Nk && within(query, key); }
+  bool counts() const { return attends(query(), key()); }
 };
 struct OtherPairs {
   const char *id, *sentence;
@@ -351,23 +351,23 @@ const OtherPairs other_pairs[] = {
     {"of-keys-first-key",
      "your code uses the query range of the lane's first key for both keys; the second key is `key` + 8, and must have "
      "its own range",
-     [](const PairOfTile& p) { return p.sees(p.query(), p.key() - 8 * p.half()); }},
+     [](const PairOfTile& p) { return p.attends(p.query(), p.key() - 8 * p.half()); }},
     {"of-keys-neighbours",
      "your code uses the next key as the lane's second key; the second key must be 8 rows below the first",
-     [](const PairOfTile& p) { return p.sees(p.query(), p.key() - 7 * p.half()); }},
+     [](const PairOfTile& p) { return p.attends(p.query(), p.key() - 7 * p.half()); }},
     {"of-keys-exchanged",
      "your code exchanges the query ranges of the lane's two keys; `queries[r]` must be the range of `key` + 8r",
-     [](const PairOfTile& p) { return p.sees(p.query(), p.key() + 8 - 16 * p.half()); }},
+     [](const PairOfTile& p) { return p.attends(p.query(), p.key() + 8 - 16 * p.half()); }},
     {"of-keys-behind",
      "your code gives keys past the end a range of queries; the range of a key that does not exist must be empty",
      [](const PairOfTile& p) { return p.within(p.query(), p.key()); }},
     {"of-keys-behind", "your code tests only whether the lane's first key exists; it must test each of the two keys",
      [](const PairOfTile& p) { return p.key() - 8 * p.half() < p.w.Nk && p.within(p.query(), p.key()); }},
     {"of-keys-not-moved", "your code does not subtract `query` from the range; it must subtract `query` from both ends",
-     [](const PairOfTile& p) { return p.sees(p.query() - p.lane_query(), p.key()); }},
+     [](const PairOfTile& p) { return p.attends(p.query() - p.lane_query(), p.key()); }},
     {"of-keys-from-the-row-block",
      "your code subtracts the Q tile's first query; it must subtract `query`, the lane's first query",
-     [](const PairOfTile& p) { return p.sees(p.query() - p.lane_column(), p.key()); }},
+     [](const PairOfTile& p) { return p.attends(p.query() - p.lane_column(), p.key()); }},
     {"of-keys-one-end-moved",
      "your code subtracts `query` only from the start of the range; it must subtract it from the end too",
      [](const PairOfTile& p) {
@@ -384,11 +384,11 @@ const OtherPairs other_pairs[] = {
      }},
     {"of-keys-row-in-tile",
      "your code uses the row in the tile as the key; it must use `key`, which includes `first_key`",
-     [](const PairOfTile& p) { return p.sees(p.query(), p.row); }},
+     [](const PairOfTile& p) { return p.attends(p.query(), p.row); }},
     {"of-keys-moved-by-8",
      "your code subtracts 8 more for the second key; both keys have the same queries, so it must subtract `query` for "
      "both",
-     [](const PairOfTile& p) { return p.sees(p.query() + 8 * p.half(), p.key()); }},
+     [](const PairOfTile& p) { return p.attends(p.query() + 8 * p.half(), p.key()); }},
     {"of-keys-last-query",
      "your code passes an empty range of keys to `query_range`, which omits the last query; a single key must be "
      "passed as {key, key + 1}",
@@ -410,7 +410,7 @@ const OtherPairs other_pairs[] = {
 
 /// Whether pairs of a window count, in the tile of 64 keys and 128 queries from these on.
 void check_pairs(Slips<OtherPairs>& slips, const Window& w, Int first_key, Int first_query) {
-  worker::Call request = asked("pairs", w);
+  worker::Call request = window_call("pairs", w);
   request.number("first_key", double(first_key)).number("first_query", double(first_query));
   request.output<std::int32_t>("numbers", 64 * 128);
   const auto numbers = call(request).output<std::int32_t>("numbers");

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/attention/inputs.hpp"
-#include "tests/15_which_pairs/asked_masks.hpp"
+#include "tests/15_which_pairs/masks.hpp"
 #include "tests/support/slips.hpp"
 
 using namespace workbook;
@@ -24,7 +24,7 @@ using Int = std::int64_t;
 
 namespace {
 
-/// How a tile is asked for its P: numbers of the operation `probabilities`, all in units of log2.
+/// How a tile is requested for its P: numbers of the operation `probabilities`, all in units of log2.
 struct FormCase {
   Window window;
   Int first_key, first_query, Br;
@@ -58,7 +58,7 @@ struct Formed {
   double product() const { return tile.products[std::size_t(row * c.Br + column)]; }
   double lse(Int of) const { return tile.lse[std::size_t(of)]; }
   double got_P() const { return tile.P[std::size_t(row * c.Br + column)]; }
-  bool asked() const { return c.half == 2 || (column < c.Br / 2) == (c.half == 0); }
+  bool requested() const { return c.half == 2 || (column < c.Br / 2) == (c.half == 0); }
   /// How far its key is before the diagonal.
   double distance() const { return double(c.first_query + column + c.window.Nk - c.window.Nq - c.first_key - row); }
   double derivative() const {
@@ -72,7 +72,7 @@ struct Formed {
   double score() const { return score(distance()); }
   bool counts() const {
     return !c.masked ||
-           (c.first_query + column < c.window.Nq && c.window.sees(c.first_query + column, c.first_key + row));
+           (c.first_query + column < c.window.Nq && c.window.attends(c.first_query + column, c.first_key + row));
   }
   /// With another exponent, a factor, or a pair that counts or not.
   Two with(double exponent) const { return of(counts() ? std::exp2(exponent) : 0); }
@@ -83,8 +83,8 @@ struct Formed {
 struct OtherP {
   const char *id, *sentence;
   Two (*of)(const Formed& p);
-  bool elsewhere = false;  ///< what is said of queries that are not asked for, too
-  Two two(const Formed& p) const { return p.asked() || elsewhere ? of(p) : p.untouched(); }
+  bool elsewhere = false;  ///< what is said of queries that are not requested for, too
+  Two two(const Formed& p) const { return p.requested() || elsewhere ? of(p) : p.untouched(); }
 };
 const OtherP other_P[] = {
     {"derivative-missing", "your code stores P in S; it must store P times the derivative",
@@ -206,14 +206,14 @@ const OtherP other_P[] = {
        return Two{p.at(p.row, p.column ^ 1).right().P, p.right().S};
      }},
     {"P-of-all-queries", "your code starts at column group 0; it must start at `begin`",
-     [](const Formed& p) { return p.c.half == 0 && !p.asked() ? p.untouched() : p.right(); }, true},
+     [](const Formed& p) { return p.c.half == 0 && !p.requested() ? p.untouched() : p.right(); }, true},
     {"P-of-all-queries", "your code continues to the last column group of the tile; it must stop before `end`",
-     [](const Formed& p) { return p.c.half == 1 && !p.asked() ? p.untouched() : p.right(); }, true},
+     [](const Formed& p) { return p.c.half == 1 && !p.requested() ? p.untouched() : p.right(); }, true},
     {"P-from-register-0",
      "your code counts the operands of P from `begin`; column group j must be stored in operand j / 2",
      [](const Formed& p) {
-       if (p.c.half != 1) return p.asked() ? p.right() : p.untouched();
-       return p.asked() ? Two{-1, p.right().S} : Two{p.at(p.row, p.column + p.c.Br / 2).right().P, p.product()};
+       if (p.c.half != 1) return p.requested() ? p.right() : p.untouched();
+       return p.requested() ? Two{-1, p.right().S} : Two{p.at(p.row, p.column + p.c.Br / 2).right().P, p.product()};
      },
      true},
 };
@@ -228,7 +228,7 @@ void check_P(Slips<OtherP>& slips, const FormCase& c, std::uint64_t seed) {
   const auto size = std::size_t(64 * c.Br);
   FormedTile tile{normal_values(size, seed), normal_values(std::size_t(c.Br), seed + 1), {}, {}};
   for (float& lse : tile.lse) lse = 3 + lse / 2;
-  worker::Call request = asked("probabilities", c.window);
+  worker::Call request = window_call("probabilities", c.window);
   request.number("first_key", double(c.first_key)).number("first_query", double(c.first_query));
   request.number("Br", double(c.Br)).number("masked", c.masked).number("half", c.half);
   request.number("scale", c.scale).number("softcap", c.cap).number("alibi", c.slope);
@@ -240,13 +240,13 @@ void check_P(Slips<OtherP>& slips, const FormCase& c, std::uint64_t seed) {
       const Formed pair{c, tile, row, column};
       if (c.first_query + column >= c.window.Nq) continue;
       const double P = pair.got_P(), S = tile.S[std::size_t(row * c.Br + column)];
-      const Two wanted = pair.asked() ? pair.right() : pair.untouched();
+      const Two wanted = pair.requested() ? pair.right() : pair.untouched();
       slips.keep([&](const OtherP& slip) { return fits(slip.two(pair), P, S); });
       if (slips.wrong.empty() && !fits(wanted, P, S))
         slips.wrong = fmt::format(
             "in row {} and column {} (query {}, key {}) your code stores P = {} and S = {}, expected {} and {}{}; {}",
             row, column, c.first_query + column, c.first_key + row, P, S, wanted.P, wanted.S,
-            pair.asked() ? "" : " (unchanged: -1 and the dot product)", c.text());
+            pair.requested() ? "" : " (unchanged: -1 and the dot product)", c.text());
     }
 }
 

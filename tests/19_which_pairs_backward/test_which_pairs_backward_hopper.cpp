@@ -1,5 +1,5 @@
 // Chapter 19: chapter 15's masks in chapter 13's kernel: gradients under every mask, and what they cost. Its parts by
-// themselves: test_pairs.cpp, test_probabilities.cpp and test_places.cpp.
+// themselves: test_pairs.cpp, test_probabilities.cpp and test_addresses.cpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/15_which_pairs/asked_gradients.hpp"
+#include "tests/15_which_pairs/mask_gradients.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -62,7 +62,7 @@ void expect_masks(const worker::Reply& reply, const Input& in) {
   if (reply.counters.empty()) return;
   const Problem& problem = in.given.problem;
   const Sizes sizes = usual_sizes(problem.shape.d);
-  const BlockCount count = count_seen(problem.mask, problem.shape, sizes);
+  const BlockCount count = count_blocks(problem.mask, problem.shape, sizes);
   const double notes = counter(reply, "note.masked tile"),
                masks = double(problem.shape.B * problem.shape.Hkv * count.masked);
   expect(notes == masks,
@@ -78,7 +78,7 @@ worker::Reply expect_loads(const Input& in) {
   const Shape& s = problem.shape;
   const Sizes sizes = usual_sizes(s.d);
   const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
-  const BlockCount count = count_seen(problem.mask, s, sizes);
+  const BlockCount count = count_blocks(problem.mask, s, sizes);
   const double rows = double(s.B * s.H * count.visited * sizes.Br), row = double(s.d * 2),
                keys = double(s.B * s.Hkv * seen_kv_tiles(problem.mask, s, sizes.Bc) * sizes.Bc);
   const std::string where = fmt::format("{}, {}", describe(problem), sizes.text());
@@ -139,8 +139,8 @@ TEST_CASE("each pair of a partial tile is masked correctly", "[19.3]") {
   for (const std::int64_t d : head_dims())
     for (const Window& w : {windows[4], windows[5], windows[7]})
       expect_masked("normal", {1, 1, 1, w.Nq, w.Nk, d}, ++seed, Mask::within(w.left, w.right));
-  expect_uncounted_pairs();
-  expect_no_keys_behind();
+  expect_masked_pairs();
+  expect_no_keys_past_the_end();
   expect_kinds();
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("dS takes the derivative of a capped score", "[19.4]") {
 }
 
 const Claims of_19_4 = {
-    {"[19.4]", "each pair uses the LSE and D of its query", [] { expect_own_lse_and_D(); }},
+    {"[19.4]", "each pair uses the LSE and D of its query", [] { expect_lse_and_D_of_query(); }},
 };
 
 // ---- 19.5 the producer's places ----
@@ -282,7 +282,7 @@ TEST_CASE("each packed sequence has the same gradients as alone", "[whole]") {
 }
 
 const Claims of_the_whole_2 = {
-    {"[whole]", "other packed sequences change no bit of a gradient", [] { expect_no_neighbour(); }},
+    {"[whole]", "other packed sequences change no bit of a gradient", [] { expect_independent_sequences(); }},
 };
 
 TEST_CASE("Q tiles with an unmasked pair are visited, those with a masked pair are masked", "[whole]") {
@@ -341,7 +341,7 @@ TEST_CASE("the deterministic gradients agree with the oracle", "[whole]") {
     if (got.reply.counters.empty()) continue;
     std::int64_t tickets = mask.lengths.empty() ? tiles_of(270, sizes.Bc) : 0;
     for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.Bc);
-    const std::int64_t releases = count_seen(mask, in.given.problem.shape, sizes).visited;
+    const std::int64_t releases = count_blocks(mask, in.given.problem.shape, sizes).visited;
     expect_count(got.reply, "semaphores.atomic_requests", double(H * releases + Hkv * tickets),
                  fmt::format("{} semaphore increments in each head of Q, and {} tickets in each K/V head, mask {}",
                              releases, tickets, mask.name()),

@@ -83,7 +83,7 @@ TEST_CASE("a file is not touched if it holds the text already") {
   CHECK(folder.read("file") == "other");
 }
 
-TEST_CASE("a reader of a file sees the old or the new text, never a part") {
+TEST_CASE("a reader of a file gets the old or the new text, never a part") {
   const TemporaryFolder folder;
   const std::string texts[] = {std::string(100'000, 'a'), std::string(100'000, 'b')};
   folder.write("file", texts[0]);

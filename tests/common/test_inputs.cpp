@@ -218,7 +218,7 @@ TEST_CASE("uniform: all scores are 0") {
     });
 }
 
-TEST_CASE("late spike: the very last key dominates every second row that sees it") {
+TEST_CASE("late spike: the very last key dominates every second row that attends to it") {
   for (const InputOptions& options : many_options()) {
     std::int64_t spiked = 0, dominated = 0, others = 0, others_dominated = 0;
     for_every_row(make_input("late spike", options),

@@ -103,7 +103,7 @@ TEST_CASE("a fully masked row gives O = 0 and LSE = -inf, and no gradient") {
   CHECK(others.dV.values == gradients.dV.values);
 }
 
-TEST_CASE("a key that only the last query sees has that query's gradient alone") {
+TEST_CASE("a key that only the last query attends to has only that query's gradient") {
   const Problem problem = make_input("normal", {{1, 1, 1, 3, 1, 2}, true});
   Tensor<double> dO({1, 1, 3, 2});
   dO.values = {1, 2, 3, 4, 5, 6};
@@ -113,7 +113,7 @@ TEST_CASE("a key that only the last query sees has that query's gradient alone")
   CHECK(gradients.dK.values == std::vector<double>(2));
 }
 
-TEST_CASE("causal attention of a row is attention over the keys it sees") {
+TEST_CASE("causal attention of a row is attention over the keys that it attends to") {
   const Shape shape{1, 1, 1, 7, 12, 8};
   const Problem causal = make_input("normal", {shape, true});
   const Forward all = forward_oracle(causal);

@@ -137,17 +137,17 @@ TEST_CASE("heads that share K and V: the bounds of O, LSE and dQ are those with 
   }
 }
 
-TEST_CASE("a mask says which keys a row sees, one way in all its questions") {
+TEST_CASE("all functions of a mask agree on the keys that a row attends to") {
   for (const NamedMask& each : all_masks()) {
     for (const Shape& shape : grouped_shapes) {
       for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
-        const std::vector<std::int64_t> seen = seen_keys({shape, 1, each.mask}, row);
+        const std::vector<std::int64_t> seen = attended_keys({shape, 1, each.mask}, row);
         CHECK(std::int64_t(seen.size()) == each.mask.count(shape, row));
         std::size_t next = 0;
         for (std::int64_t key = 0; key < shape.Nk; ++key) {
           const bool listed = next < seen.size() && seen[next] == key;
           next += listed;
-          if (each.mask.sees(shape, row, key) != listed) FAIL_CHECK(each.name << ", row " << row << ", key " << key);
+          if (each.mask.attends(shape, row, key) != listed) FAIL_CHECK(each.name << ", row " << row << ", key " << key);
         }
         CHECK(next == seen.size());  // rising, and within the keys
       }
@@ -160,7 +160,7 @@ TEST_CASE("a mask says which keys a row sees, one way in all its questions") {
 
 TEST_CASE("a window is bottom-right aligned, as wide as the sequence it is another mask, and packed sequences cut it") {
   const auto seen = [](const Shape& shape, const Mask& mask, std::int64_t row) {
-    return seen_keys({shape, 1, mask}, row);
+    return attended_keys({shape, 1, mask}, row);
   };
   using Keys = std::vector<std::int64_t>;
   const Shape shape{1, 1, 1, 4, 6, 64};
@@ -195,10 +195,10 @@ TEST_CASE("documents, prefixes and strides let those pairs count that they say, 
         if (key <= at || key < 3) prefix.push_back(key);
         if (key <= at && (at - key) % 5 < 2) strided.push_back(key);
       }
-      CHECK(seen_keys({shape, 1, Mask::of_documents({3, 4, 2})}, row) == own);
-      CHECK(seen_keys({shape, 1, Mask::of_prefix(3)}, row) == prefix);
-      CHECK(seen_keys({shape, 1, Mask::in_strides(2, 5)}, row) == strided);
-      CHECK(seen_keys({shape, 1, Mask::in_strides(7, 5)}, row) == seen_keys({shape, 1, Mask::causal}, row));
+      CHECK(attended_keys({shape, 1, Mask::of_documents({3, 4, 2})}, row) == own);
+      CHECK(attended_keys({shape, 1, Mask::of_prefix(3)}, row) == prefix);
+      CHECK(attended_keys({shape, 1, Mask::in_strides(2, 5)}, row) == strided);
+      CHECK(attended_keys({shape, 1, Mask::in_strides(7, 5)}, row) == attended_keys({shape, 1, Mask::causal}, row));
     }
   }
 }

@@ -29,17 +29,17 @@ std::string with(std::string text, const std::string& at, const std::string& mor
   return text.insert(text.find(at), more.empty() ? "" : more + "\n");
 }
 
-/// What hostile.toml says, with paths and the book's texts in their places.
+/// What hostile.toml says, with paths and the book's texts inserted.
 class Bank {
  public:
-  Bank(const book::Book& book, const Places& places)
+  Bank(const book::Book& book, const SamplePaths& paths)
       : book_(book),
         solution_(solution_file(book)),
         document_(toml::parse_file((fs::path(WORKBOOK_SOURCE) / "tests/grading/hostile.toml").string())),
-        words_{{"{solution}", places.solution.string()},
-               {"{hidden}", places.hidden.string()},
-               {"{outside}", places.outside.string()},
-               {"{other}", places.other.string()},
+        words_{{"{solution}", paths.solution.string()},
+               {"{hidden}", paths.hidden.string()},
+               {"{outside}", paths.outside.string()},
+               {"{other}", paths.other.string()},
                {"{2.1}", book::join_lines(solution_.find("2.1")->body)},
                {"{row}", text_of("row")}} {}
 
@@ -169,8 +169,8 @@ std::string attack_body(const std::string& attack) {
       attack);
 }
 
-std::vector<Sample> hostile_samples(const book::Book& book, const Places& places) {
-  std::vector<Sample> samples = Bank(book, places).samples();
+std::vector<Sample> hostile_samples(const book::Book& book, const SamplePaths& paths) {
+  std::vector<Sample> samples = Bank(book, paths).samples();
   add_bytes(book, samples);
   return samples;
 }

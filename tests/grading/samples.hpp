@@ -36,12 +36,12 @@ std::string solved(const book::Book& book);
 /// wrong answer. An attack that worked throws "ATTACK SUCCEEDED", which must not be found in any result.
 std::string attack_body(const std::string& attack);
 
-struct Places {
+struct SamplePaths {
   std::filesystem::path solution, hidden, outside;  ///< files that no submission may read or change
   std::filesystem::path other;                      ///< another student's submission
 };
 /// Hostile and broken ones.
-std::vector<Sample> hostile_samples(const book::Book& book, const Places& places);
+std::vector<Sample> hostile_samples(const book::Book& book, const SamplePaths& paths);
 /// Writes a sample as a folder below `folder` (or as the archive that it is).
 void write_sample(const std::filesystem::path& folder, const Sample& sample);
 

@@ -22,7 +22,7 @@ namespace {
 const fs::path kHidden = fs::path(WORKBOOK_SOURCE) / "tests/grading/hidden";
 
 /// Files that no submission may read or change.
-Places places_beside(const GradingCopy& copy) {
+SamplePaths paths_beside(const GradingCopy& copy) {
   book::write_file(scratch("outside") / "sentinel.txt", "untouched");
   return {copy / "solutions/02_online_softmax/online_softmax.cpp", kHidden / "02_online_softmax/test_hidden.cpp",
           scratch("outside") / "sentinel.txt", copy.submissions() / "anna" / kAnswerFile};
@@ -33,8 +33,8 @@ Places places_beside(const GradingCopy& copy) {
 TEST_CASE("hostile and broken submissions gain no points, do no harm, and do not affect others") {
   if (::geteuid() != 0) SKIP("another user needs root");
   const GradingCopy copy;
-  const Places places = places_beside(copy);
-  std::vector<Sample> samples = hostile_samples(copy.book(), places);
+  const SamplePaths paths = paths_beside(copy);
+  std::vector<Sample> samples = hostile_samples(copy.book(), paths);
   CHECK(samples.size() >= 120);
   // The second of five parts of them: WORKBOOK_PART=2/5.
   std::size_t part = 1, parts = 1, at = 0;
@@ -74,7 +74,7 @@ TEST_CASE("hostile and broken submissions gain no points, do no harm, and do not
   }
 
   // They have left no files.
-  CHECK(book::read_file(places.outside) == "untouched");
+  CHECK(book::read_file(paths.outside) == "untouched");
   CHECK(copy.read("solutions/02_online_softmax/online_softmax.cpp") == solution);
   for (const char* file : {"/tmp/results.json", "/tmp/workbook-sample-fills-the-disk"}) CHECK(!fs::exists(file));
   CHECK(!fs::exists(copy / "junit.xml"));
@@ -86,7 +86,7 @@ TEST_CASE("with --unsafe, the limits on a compiled answer's calls still hold") {
   const std::set<std::string> chosen{"reads_the_solution", "edits_files_outside", "signals_the_parent",
                                      "becomes_an_impostor", "connects_to_the_network"};
   std::size_t written = 0;
-  for (const Sample& sample : hostile_samples(copy.book(), places_beside(copy))) {
+  for (const Sample& sample : hostile_samples(copy.book(), paths_beside(copy))) {
     if (!chosen.contains(sample.name)) continue;
     write_sample(copy.submissions(), sample);
     ++written;

@@ -92,7 +92,7 @@ std::vector<Verdict> samples() {
     verdict.observations[0].only_l_is_wrong = number % 2 == 0;
     verdict.unavailable = result == Result::skipped;
     verdict.blocked_by = result == Result::blocked ? "3.5" : "";
-    verdict.place = SourcePlace{"chapters/03_tiled_wmma/tiled_wmma.cu", 118};
+    verdict.place = SourceLocation{"chapters/03_tiled_wmma/tiled_wmma.cu", 118};
     verdict.seconds = 0.25;
     all.push_back(verdict);
     ++number;

@@ -15,16 +15,16 @@ def attention(Q, K, V, left, right, softcap, alibi, sink, lengths):
     (B, H, Nq, d), (_, Hkv, Nk, _) = Q.shape, K.shape
     K, V = (np.repeat(x, H // Hkv, 1) for x in (K, V))
     i, j = np.arange(Nq)[:, None] + Nk - Nq, np.arange(Nk)[None]
-    sees = (i - left <= j) & (j <= i + right)
+    attends = (i - left <= j) & (j <= i + right)
     if lengths is not None:
         of = np.repeat(np.arange(len(lengths)), lengths)
-        sees &= of[:, None] == of[None]
+        attends &= of[:, None] == of[None]
     S = Q @ K.swapaxes(-1, -2) / np.sqrt(d)
     derivative = 1 - np.tanh(S / softcap) ** 2 if softcap else np.ones_like(S)
     S = softcap * np.tanh(S / softcap) if softcap else S
     if alibi:
         S = S - (2.0 ** (-8 * np.arange(1, H + 1) / H))[:, None, None] * np.abs(i - j)
-    S = np.where(sees, S, -np.inf)
+    S = np.where(attends, S, -np.inf)
     s = np.full((H, 1, 1), -np.inf) if sink is None else np.asarray(sink, float)[:, None, None]
     lse = np.logaddexp(np.logaddexp.reduce(S, -1, keepdims=True), s)
     P = np.exp(S - lse)

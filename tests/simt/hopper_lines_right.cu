@@ -251,15 +251,15 @@ __host__ __device__ inline int dS_at(int round, int query, int key) {
   return small_number(query * 128 + key + 5 * round) % 4;
 }
 /// The offset of column `column` of row `row`, with rows of 32 halves and the 64-byte swizzle.
-__device__ inline int short_place(int row, int column) {
+__device__ inline int short_offset(int row, int column) {
   return (column / 8 ^ row / 2 % 4) * 8 + column % 8;
 }
 __global__ void backward(float* dQ, float* dK, int rounds) {
   Backward& s = dynamic_shared<Backward>();
   for (int i = threadIdx.x; i < 128 * 64; i += blockDim.x) {
     const int key = i / 64, column = i % 64;
-    s.K[column / 32][key][short_place(key, column % 32)] = __float2half(float(small_number(i)));
-    if (i < 64 * 32) s.Q[i / 32][short_place(i / 32, i % 32)] = __float2half(float(small_number(i + 3)));
+    s.K[column / 32][key][short_offset(key, column % 32)] = __float2half(float(small_number(i)));
+    if (i < 64 * 32) s.Q[i / 32][short_offset(i / 32, i % 32)] = __float2half(float(small_number(i + 3)));
   }
   fence_proxy_async();
   __syncthreads();

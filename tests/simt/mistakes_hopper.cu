@@ -27,9 +27,9 @@ __global__ void barrier_made_twice(float* b) {
   b[threadIdx.x] = 1;
 }
 
-__global__ void barrier_for_nobody(float* b) {
+__global__ void barrier_without_arrivals(float* b) {
   __shared__ Mbarrier barrier;
-  if (threadIdx.x == 0) mbarrier_init(barrier, 0);  // bug: barrier_for_nobody
+  if (threadIdx.x == 0) mbarrier_init(barrier, 0);  // bug: barrier_without_arrivals
   b[threadIdx.x] = 1;
 }
 
@@ -91,7 +91,7 @@ enum class Copy {
   too_many_bytes,
   bytes_not_expected,
   every_lane_copies,
-  barrier_of_another_place,
+  barrier_of_another_copy,
   misaligned,
   larger_than_the_tile,
   wrong_coordinates,
@@ -121,11 +121,11 @@ __global__ void copies(const __grid_constant__ TensorMap a, float* b) {
     if constexpr (m == Copy::wrong_coordinates) {
       cp_async_bulk_tensor_load(to, a, s.K_full, 0, 0, 0);  // bug: wrong_coordinates
     } else {
-      cp_async_bulk_tensor_load(to, a, s.K_full, 0, m == Copy::nothing_in_the_map ? 16 : 0);  // bug: barrier_not_fenced bug: too_few_bytes bug: bytes_not_expected bug: every_lane_copies bug: misaligned bug: larger_than_the_tile bug: past_the_tensor bug: before_the_tensor bug: nothing_in_the_map other: not_waited_for other: waited_for_by_one_warp other: every_lane_copies other: barrier_of_another_place
+      cp_async_bulk_tensor_load(to, a, s.K_full, 0, m == Copy::nothing_in_the_map ? 16 : 0);  // bug: barrier_not_fenced bug: too_few_bytes bug: bytes_not_expected bug: every_lane_copies bug: misaligned bug: larger_than_the_tile bug: past_the_tensor bug: before_the_tensor bug: nothing_in_the_map other: not_waited_for other: waited_for_by_one_warp other: every_lane_copies other: barrier_of_another_copy
     }
     if (threadIdx.x == 0) {
-      Mbarrier& full = m == Copy::barrier_of_another_place ? s.K_full : s.V_full;
-      mbarrier_arrive_expect_tx(full, sizeof s.V);  // bug: barrier_of_another_place
+      Mbarrier& full = m == Copy::barrier_of_another_copy ? s.K_full : s.V_full;
+      mbarrier_arrive_expect_tx(full, sizeof s.V);  // bug: barrier_of_another_copy
       cp_async_bulk_tensor_load(s.V, a, full, 0, 8);  // bug: barrier_not_fenced other: wait_on_the_wrong_barrier
     }
   }
@@ -184,10 +184,10 @@ enum class InRing {
   parity_not_flipped,
   parity_of_the_phase_before,
   producer_parity_not_flipped,
-  stage_not_left,
-  left_before_reading,
+  stage_not_released,
+  released_before_reading,
   left_without_syncwarp,
-  nobody_leaves,
+  stage_never_released,
   stage_of_the_next_tile,
   one_warp_counted,
 };
@@ -204,21 +204,21 @@ __global__ void ring(const __grid_constant__ TensorMap a, float* b, int tiles) {
   if (warp == 2) {
     for (int j = 0; lane == 0 && j < tiles; ++j) {
       const int parity = m == InRing::producer_parity_not_flipped ? 1 : (j / 2 & 1) ^ 1;
-      if constexpr (m != InRing::stage_not_left) mbarrier_wait_parity(s.empty[j % 2], parity);  // bug: nobody_leaves bug: parity_not_flipped bug: one_warp_counted
-      mbarrier_arrive_expect_tx(s.full[j % 2], sizeof s.tile[0]);  // bug: one_warp_counted bug: producer_parity_not_flipped bug: stage_not_left bug: parity_not_flipped bug: parity_of_the_phase_before
-      cp_async_bulk_tensor_load(s.tile[j % 2], a, s.full[j % 2], 0, 4 * j);  // bug: one_warp_counted other: one_warp_counted bug: stage_of_the_next_tile other: stage_of_the_next_tile bug: producer_parity_not_flipped bug: stage_not_left bug: left_before_reading bug: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_left
+      if constexpr (m != InRing::stage_not_released) mbarrier_wait_parity(s.empty[j % 2], parity);  // bug: stage_never_released bug: parity_not_flipped bug: one_warp_counted
+      mbarrier_arrive_expect_tx(s.full[j % 2], sizeof s.tile[0]);  // bug: one_warp_counted bug: producer_parity_not_flipped bug: stage_not_released bug: parity_not_flipped bug: parity_of_the_phase_before
+      cp_async_bulk_tensor_load(s.tile[j % 2], a, s.full[j % 2], 0, 4 * j);  // bug: one_warp_counted other: one_warp_counted bug: stage_of_the_next_tile other: stage_of_the_next_tile bug: producer_parity_not_flipped bug: stage_not_released bug: released_before_reading bug: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_released
     }
   } else {
     float sum = 0;
     for (int j = 0; j < tiles; ++j) {
       const int parity = m == InRing::parity_not_flipped ? 0 : (j / 2 & 1) ^ (m == InRing::parity_of_the_phase_before);
-      mbarrier_wait_parity(s.full[j % 2], parity);  // bug: one_warp_counted bug: nobody_leaves bug: parity_of_the_phase_before bug: parity_not_flipped
-      if (m == InRing::left_before_reading && lane == 0) mbarrier_arrive(s.empty[j % 2]);
+      mbarrier_wait_parity(s.full[j % 2], parity);  // bug: one_warp_counted bug: stage_never_released bug: parity_of_the_phase_before bug: parity_not_flipped
+      if (m == InRing::released_before_reading && lane == 0) mbarrier_arrive(s.empty[j % 2]);
       for (int r = 0; r < 4; ++r) {
-        sum += s.tile[(j + (m == InRing::stage_of_the_next_tile)) % 2][r][lane];  // bug: stage_of_the_next_tile other: stage_of_the_next_tile bug: one_warp_counted other: one_warp_counted bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_left other: left_before_reading other: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: left_before_reading bug: stage_not_left bug: producer_parity_not_flipped
+        sum += s.tile[(j + (m == InRing::stage_of_the_next_tile)) % 2][r][lane];  // bug: stage_of_the_next_tile other: stage_of_the_next_tile bug: one_warp_counted other: one_warp_counted bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_released other: released_before_reading other: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: released_before_reading bug: stage_not_released bug: producer_parity_not_flipped
       }
       if (m != InRing::left_without_syncwarp) __syncwarp();
-      if (m != InRing::left_before_reading && m != InRing::nobody_leaves && lane == 0) mbarrier_arrive(s.empty[j % 2]);
+      if (m != InRing::released_before_reading && m != InRing::stage_never_released && lane == 0) mbarrier_arrive(s.empty[j % 2]);
     }
     b[threadIdx.x] = sum;
   }
@@ -458,7 +458,7 @@ __global__ void half_a_warpgroup(float* b) {
 constexpr Case cases[] = {
     {"barrier_never_made", planted<barrier_never_made, 64>, "misuse of an mbarrier"},
     {"barrier_made_twice", planted<barrier_made_twice, 64>, "misuse of an mbarrier"},
-    {"barrier_for_nobody", planted<barrier_for_nobody, 64>, "misuse of an mbarrier"},
+    {"barrier_without_arrivals", planted<barrier_without_arrivals, 64>, "misuse of an mbarrier"},
     {"barrier_used_too_early", planted<barrier_used_too_early, 64>, "misuse of an mbarrier"},
     {"too_few_arrivals", planted<too_few_arrivals, 64>, "deadlock"},
     {"one_lane_counted", planted<one_lane_counted, 64>, "mbarrier phase completes too early"},
@@ -471,7 +471,7 @@ constexpr Case cases[] = {
     {"too_few_bytes", run_copies<Copy::too_few_bytes>, "mbarrier transaction bytes do not add up"},
     {"too_many_bytes", run_copies<Copy::too_many_bytes>, "mbarrier transaction bytes do not add up"},
     {"bytes_not_expected", run_copies<Copy::bytes_not_expected>, "mbarrier transaction bytes do not add up"},
-    {"barrier_of_another_place", run_copies<Copy::barrier_of_another_place>, "too many arrivals in an mbarrier phase"},
+    {"barrier_of_another_copy", run_copies<Copy::barrier_of_another_copy>, "too many arrivals in an mbarrier phase"},
     {"every_lane_copies", run_copies<Copy::every_lane_copies>, "overwritten while it may be read"},
     {"misaligned", run_copies<Copy::misaligned>, "misaligned access"},
     {"larger_than_the_tile", run_copies<Copy::larger_than_the_tile>, "out of bounds, shared memory"},
@@ -487,10 +487,10 @@ constexpr Case cases[] = {
     {"parity_not_flipped", run_ring<InRing::parity_not_flipped>, "wait for the wrong mbarrier phase", "", "read before the copy is complete"},
     {"parity_of_the_phase_before", run_ring<InRing::parity_of_the_phase_before>, "wait for the wrong mbarrier phase", "", "deadlock"},
     {"producer_parity_not_flipped", run_ring<InRing::producer_parity_not_flipped>, "wait for the wrong mbarrier phase", "", "overwritten while it may be read"},
-    {"stage_not_left", run_ring<InRing::stage_not_left>, "overwritten while it may be read"},
-    {"left_before_reading", run_ring<InRing::left_before_reading>, "overwritten while it may be read"},
+    {"stage_not_released", run_ring<InRing::stage_not_released>, "overwritten while it may be read"},
+    {"released_before_reading", run_ring<InRing::released_before_reading>, "overwritten while it may be read"},
     {"left_without_syncwarp", run_ring<InRing::left_without_syncwarp>, "overwritten while it may be read"},
-    {"nobody_leaves", run_ring<InRing::nobody_leaves>, "deadlock"},
+    {"stage_never_released", run_ring<InRing::stage_never_released>, "deadlock"},
     {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>, "read of another stage than the one waited for"},
     {"one_warp_counted", run_ring<InRing::one_warp_counted>, "mbarrier phase completes too early"},
     {"named_counts_differ", planted<named_counts_differ, 64>, "misuse of a named barrier"},

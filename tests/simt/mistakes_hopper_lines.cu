@@ -24,14 +24,14 @@ struct Tile {
 enum class Line {
   odd_size,
   odd_source,
-  odd_place,
+  odd_address,
   past_the_tensor,
   into_the_next_member,
   swapped,
   barrier_not_fenced,
   not_expected,
   not_waited_for,
-  stage_left_early,
+  stage_released_early,
 };
 
 /// A producer fills two stages, each with a box and a bulk copy that signal one mbarrier; a warp adds up the data.
@@ -48,14 +48,14 @@ __global__ void lines(const __grid_constant__ TensorMap rows, float* numbers, fl
     for (int j = 0; lane == 0 && j < tiles; ++j) {
       const int stage = j % 2, bytes = m == Line::odd_size ? 120 : m == Line::into_the_next_member ? 272 : 128;
       mbarrier_wait_parity(s.empty[stage], (j / 2 & 1) ^ 1);
-      mbarrier_arrive_expect_tx(s.full[stage], sizeof s.rows[0] + (m == Line::not_expected ? 0 : bytes));  // other: line_not_expected bug: line_stage_left_early
+      mbarrier_arrive_expect_tx(s.full[stage], sizeof s.rows[0] + (m == Line::not_expected ? 0 : bytes));  // other: line_not_expected bug: line_stage_released_early
       const float* const from = numbers + 32 * j + (m == Line::odd_source ? 2 : m == Line::past_the_tensor ? 144 : 0);
-      float* const to = &s.numbers[stage][m == Line::odd_place ? 2 : 0];
-      cp_async_bulk_tensor_load(s.rows[stage], rows, s.full[stage], 0, 4 * j);  // bug: line_barrier_not_fenced bug: line_not_expected bug: line_stage_left_early other: line_stage_left_early
+      float* const to = &s.numbers[stage][m == Line::odd_address ? 2 : 0];
+      cp_async_bulk_tensor_load(s.rows[stage], rows, s.full[stage], 0, 4 * j);  // bug: line_barrier_not_fenced bug: line_not_expected bug: line_stage_released_early other: line_stage_released_early
       if constexpr (m == Line::swapped) {
         cp_async_bulk_load(numbers + 32 * j, s.numbers[stage], bytes, s.full[stage]);  // bug: line_swapped
       } else {
-        cp_async_bulk_load(to, from, bytes, s.full[stage]);  // bug: line_odd_size bug: line_odd_source bug: line_odd_place bug: line_past_the_tensor bug: line_into_the_next_member bug: line_barrier_not_fenced bug: line_not_expected other: line_not_waited_for bug: line_stage_left_early other: line_stage_left_early
+        cp_async_bulk_load(to, from, bytes, s.full[stage]);  // bug: line_odd_size bug: line_odd_source bug: line_odd_address bug: line_past_the_tensor bug: line_into_the_next_member bug: line_barrier_not_fenced bug: line_not_expected other: line_not_waited_for bug: line_stage_released_early other: line_stage_released_early
       }
     }
   } else {
@@ -64,11 +64,11 @@ __global__ void lines(const __grid_constant__ TensorMap rows, float* numbers, fl
       const int stage = j % 2;
       if constexpr (m == Line::not_waited_for) sum += s.numbers[stage][lane];  // bug: line_not_waited_for
       mbarrier_wait_parity(s.full[stage], j / 2 & 1);
-      if (m == Line::stage_left_early && lane == 0) mbarrier_arrive(s.empty[stage]);
-      if constexpr (m != Line::not_waited_for) sum += s.numbers[stage][lane];  // bug: line_not_expected bug: line_stage_left_early other: line_stage_left_early
-      for (int r = 0; r < 4; ++r) sum += s.rows[stage][r][lane];  // bug: line_stage_left_early other: line_stage_left_early
+      if (m == Line::stage_released_early && lane == 0) mbarrier_arrive(s.empty[stage]);
+      if constexpr (m != Line::not_waited_for) sum += s.numbers[stage][lane];  // bug: line_not_expected bug: line_stage_released_early other: line_stage_released_early
+      for (int r = 0; r < 4; ++r) sum += s.rows[stage][r][lane];  // bug: line_stage_released_early other: line_stage_released_early
       __syncwarp();
-      if (m != Line::stage_left_early && lane == 0) mbarrier_arrive(s.empty[stage]);
+      if (m != Line::stage_released_early && lane == 0) mbarrier_arrive(s.empty[stage]);
     }
     b[lane] = sum;
   }
@@ -90,13 +90,13 @@ struct Parts {
 
 enum class Sum {
   not_cleared,
-  odd_place,
+  odd_address,
   past_the_sum,
   without_proxy_fence,
-  given_before_written,
+  signalled_before_written,
   overwritten,
-  place_given_too_early,
-  place_given_before_the_wait,
+  buffer_released_too_early,
+  buffer_released_before_the_wait,
   not_committed,
   not_waited_for,
   read_too_early,
@@ -113,35 +113,35 @@ __global__ void additions(float* sum, float* b, int* semaphore, int tiles) {
   if (warp < 2) {
     for (int j = 0; j < tiles; ++j) {
       barrier_sync(empty + warp, 64);
-      if constexpr (m == Sum::given_before_written) barrier_arrive(written + warp, 64);
-      for (int i = lane; i < 128; i += 32) s.part[warp][i] = i + j;  // bug: sum_given_before_written other: sum_given_before_written other: sum_without_proxy_fence bug: sum_place_given_too_early bug: sum_place_given_before_the_wait other: sum_not_committed
+      if constexpr (m == Sum::signalled_before_written) barrier_arrive(written + warp, 64);
+      for (int i = lane; i < 128; i += 32) s.part[warp][i] = i + j;  // bug: sum_signalled_before_written other: sum_signalled_before_written other: sum_without_proxy_fence bug: sum_buffer_released_too_early bug: sum_buffer_released_before_the_wait other: sum_not_committed
       if constexpr (m != Sum::without_proxy_fence) fence_proxy_async();
-      if constexpr (m != Sum::given_before_written) barrier_arrive(written + warp, 64);
+      if constexpr (m != Sum::signalled_before_written) barrier_arrive(written + warp, 64);
     }
     return;
   }
   for (int w = 0; w < 2; ++w) barrier_arrive(empty + w, 64);
   for (int j = 0; j < tiles; ++j) {
-    float* const to = sum + 256 * j + (m == Sum::odd_place ? 1 : m == Sum::past_the_sum ? 256 : 0);
+    float* const to = sum + 256 * j + (m == Sum::odd_address ? 1 : m == Sum::past_the_sum ? 256 : 0);
     for (int w = 0; w < 2; ++w) {
       barrier_sync(written + w, 64);
       if (lane == 0) {
-        cp_reduce_async_bulk_add(to + 128 * w, s.part[w], sizeof s.part[w]);  // bug: sum_not_cleared bug: sum_odd_place bug: sum_past_the_sum bug: sum_without_proxy_fence bug: sum_given_before_written other: sum_given_before_written other: sum_overwritten other: sum_place_given_too_early other: sum_place_given_before_the_wait bug: sum_not_committed bug: sum_not_waited_for other: sum_read_too_early other: sum_cleared_too_late other: sum_released_early
+        cp_reduce_async_bulk_add(to + 128 * w, s.part[w], sizeof s.part[w]);  // bug: sum_not_cleared bug: sum_odd_address bug: sum_past_the_sum bug: sum_without_proxy_fence bug: sum_signalled_before_written other: sum_signalled_before_written other: sum_overwritten other: sum_buffer_released_too_early other: sum_buffer_released_before_the_wait bug: sum_not_committed bug: sum_not_waited_for other: sum_read_too_early other: sum_cleared_too_late other: sum_released_early
         if constexpr (m != Sum::not_committed) cp_async_bulk_commit_group();
         if constexpr (m == Sum::overwritten) s.part[w][3] = 0;  // bug: sum_overwritten
       }
     }
-    const auto give_places = [&] {
+    const auto release_buffers = [&] {
       for (int w = 0; j + 1 < tiles && w < 2; ++w) barrier_arrive(empty + w, 64);
     };
-    if constexpr (m == Sum::place_given_before_the_wait) give_places();
+    if constexpr (m == Sum::buffer_released_before_the_wait) release_buffers();
     const bool last = m == Sum::not_waited_for && j + 1 == tiles;
     if (lane == 0 && !last) {
-      if constexpr (m == Sum::place_given_too_early) cp_async_bulk_wait_group_read<2>();
+      if constexpr (m == Sum::buffer_released_too_early) cp_async_bulk_wait_group_read<2>();
       else cp_async_bulk_wait_group_read<0>();
     }
     __syncwarp();
-    if constexpr (m != Sum::place_given_before_the_wait) give_places();
+    if constexpr (m != Sum::buffer_released_before_the_wait) release_buffers();
     if (m == Sum::released_early && lane == 0) {
       __threadfence();
       atomicAdd(semaphore, 1);  // bug: sum_released_early
@@ -149,7 +149,7 @@ __global__ void additions(float* sum, float* b, int* semaphore, int tiles) {
     if (m == Sum::cleared_too_late && lane == 0) sum[256 * j + 5] = 0;  // bug: sum_cleared_too_late
   }
   b[lane] = m == Sum::read_too_early ? sum[lane] : 0;  // bug: sum_read_too_early
-  if (m == Sum::place_given_too_early && lane == 0) cp_async_bulk_wait_group_read<0>();
+  if (m == Sum::buffer_released_too_early && lane == 0) cp_async_bulk_wait_group_read<0>();
 }
 template <Sum m>
 void run_additions() {
@@ -259,22 +259,22 @@ void run_own() {
 constexpr Case cases[] = {
     {"line_odd_size", run_lines<Line::odd_size>, "misaligned access"},
     {"line_odd_source", run_lines<Line::odd_source>, "misaligned access"},
-    {"line_odd_place", run_lines<Line::odd_place>, "misaligned access"},
+    {"line_odd_address", run_lines<Line::odd_address>, "misaligned access"},
     {"line_past_the_tensor", run_lines<Line::past_the_tensor>, "out of bounds, global memory"},
     {"line_into_the_next_member", run_lines<Line::into_the_next_member>, "out of bounds, shared memory"},
     {"line_swapped", run_lines<Line::swapped>, "out of bounds, shared memory"},
     {"line_barrier_not_fenced", run_lines<Line::barrier_not_fenced>, "misuse of an mbarrier"},
     {"line_not_expected", run_lines<Line::not_expected>, "mbarrier transaction bytes do not add up"},
     {"line_not_waited_for", run_lines<Line::not_waited_for>, "read before the copy is complete"},
-    {"line_stage_left_early", run_lines<Line::stage_left_early>, "overwritten while it may be read", "", "read before the copy is complete"},
+    {"line_stage_released_early", run_lines<Line::stage_released_early>, "overwritten while it may be read", "", "read before the copy is complete"},
     {"sum_not_cleared", run_additions<Sum::not_cleared>, "read of uninitialised global memory"},
-    {"sum_odd_place", run_additions<Sum::odd_place>, "misaligned access"},
+    {"sum_odd_address", run_additions<Sum::odd_address>, "misaligned access"},
     {"sum_past_the_sum", run_additions<Sum::past_the_sum>, "out of bounds, global memory"},
     {"sum_without_proxy_fence", run_additions<Sum::without_proxy_fence>, "missing proxy fence"},
-    {"sum_given_before_written", run_additions<Sum::given_before_written>, "race: read after write", "", "overwritten while it may be read"},
+    {"sum_signalled_before_written", run_additions<Sum::signalled_before_written>, "race: read after write", "", "overwritten while it may be read"},
     {"sum_overwritten", run_additions<Sum::overwritten>, "overwritten while it may be read"},
-    {"sum_place_given_too_early", run_additions<Sum::place_given_too_early>, "overwritten while it may be read"},
-    {"sum_place_given_before_the_wait", run_additions<Sum::place_given_before_the_wait>, "overwritten while it may be read"},
+    {"sum_buffer_released_too_early", run_additions<Sum::buffer_released_too_early>, "overwritten while it may be read"},
+    {"sum_buffer_released_before_the_wait", run_additions<Sum::buffer_released_before_the_wait>, "overwritten while it may be read"},
     {"sum_not_committed", run_additions<Sum::not_committed>, "bulk store not waited for"},
     {"sum_not_waited_for", run_additions<Sum::not_waited_for>, "bulk store not waited for"},
     {"sum_read_too_early", run_additions<Sum::read_too_early>, "bulk store not waited for"},

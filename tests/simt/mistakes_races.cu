@@ -296,10 +296,10 @@ __global__ void async_own_bytes_touched(const float* a, float* b) {
   b[t] = tile[4 * t];
 }
 
-__global__ void async_into_one_place(const float* a, float* b) {
+__global__ void async_to_one_address(const float* a, float* b) {
   __shared__ __align__(16) float tile[256];
   const int t = threadIdx.x;
-  __pipeline_memcpy_async(&tile[4 * (t % 32)], &a[4 * t], 16);  // bug: async_into_one_place other: async_into_one_place
+  __pipeline_memcpy_async(&tile[4 * (t % 32)], &a[4 * t], 16);  // bug: async_to_one_address other: async_to_one_address
   __pipeline_commit();
   __pipeline_wait_prior(0);
   __syncthreads();
@@ -339,7 +339,7 @@ constexpr Case cases[] = {
     {"async_never_committed", planted<async_never_committed, 64>, "access to bytes of a pending cp.async", "tile"},
     {"async_over_data_still_read", planted<async_over_data_still_read, 64>, "race: write after read", "tile"},
     {"async_own_bytes_touched", planted<async_own_bytes_touched, 64>, "access to bytes of a pending cp.async", "tile"},
-    {"async_into_one_place", planted<async_into_one_place, 64>, "race: write after write", "tile"},
+    {"async_to_one_address", planted<async_to_one_address, 64>, "race: write after write", "tile"},
 };
 
 }  // namespace

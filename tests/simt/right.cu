@@ -81,7 +81,7 @@ __global__ void three_dimensions(float* b) {
   b[block * blockDim.x * blockDim.y * blockDim.z + thread] = block + thread;
 }
 
-__global__ void bytes_of_neighbours(const float* a, float* b) {
+__global__ void bytes_of_adjacent_lanes(const float* a, float* b) {
   __shared__ unsigned char s[64];
   const int t = threadIdx.x;
   s[t] = static_cast<unsigned char>(a[t]);
@@ -89,7 +89,7 @@ __global__ void bytes_of_neighbours(const float* a, float* b) {
   b[t] = s[63 - t];
 }
 
-__global__ void halves_of_neighbours(const float* a, float* b) {
+__global__ void halves_of_adjacent_lanes(const float* a, float* b) {
   __shared__ half s[64];
   const int t = threadIdx.x;
   s[t] = __float2half(a[t]);  // two lanes write one word: no conflict
@@ -201,7 +201,7 @@ __global__ void scan_in_shared(const float* a, float* b) {
   b[t] = s[now][t];
 }
 
-__global__ void shuffle_within_eights(const float* a, float* b) {
+__global__ void shuffle_in_groups_of_eight(const float* a, float* b) {
   b[threadIdx.x] = __shfl_sync(kFull, a[threadIdx.x], 3, 8);  // lane 3 of each group of eight
 }
 
@@ -546,10 +546,10 @@ constexpr Case cases[] = {
        launch(three_dimensions, dim3(2, 3, 2), dim3(4, 3, 2), 0, b.data());
        expect(b, [](size_t i) { return i / 24 + i % 24; });
      }},
-    {"bytes of neighbours",
-     [] { expect(on_floats<bytes_of_neighbours, 64, 64, 64>(), [](size_t i) { return 63 - i; }); }},
-    {"halves of neighbours",
-     [] { expect(on_floats<halves_of_neighbours, 64, 64, 64>(), [](size_t i) { return 63 - i; }); }},
+    {"bytes of adjacent lanes",
+     [] { expect(on_floats<bytes_of_adjacent_lanes, 64, 64, 64>(), [](size_t i) { return 63 - i; }); }},
+    {"halves of adjacent lanes",
+     [] { expect(on_floats<halves_of_adjacent_lanes, 64, 64, 64>(), [](size_t i) { return 63 - i; }); }},
     {"private slots", [] { expect(on_floats<private_slots, 64, 64, 64>(), [](size_t i) { return 2 * i + 1; }); }},
     {"half2 arithmetic",
      [] {
@@ -572,8 +572,8 @@ constexpr Case cases[] = {
      [] { expect(on_floats<scan_by_shuffles, 32, 32, 32>(), [](size_t i) { return i * (i + 1) / 2; }); }},
     {"scan in shared memory",
      [] { expect(on_floats<scan_in_shared, 64, 64, 64>(), [](size_t i) { return i * (i + 1) / 2; }); }},
-    {"shuffle within eights",
-     [] { expect(on_floats<shuffle_within_eights, 32, 32, 32>(), [](size_t i) { return i / 8 * 8 + 3; }); }},
+    {"shuffle in groups of eight",
+     [] { expect(on_floats<shuffle_in_groups_of_eight, 32, 32, 32>(), [](size_t i) { return i / 8 * 8 + 3; }); }},
     {"shuffle of wide values",
      [] { expect(on_floats<shuffle_wide_values, 32, 32, 32>(), [](size_t i) { return 31 - i + (i ^ 1) + 2; }); }},
     {"row maxima by lanes",

@@ -221,9 +221,9 @@ TEST_CASE("wavefronts and sectors by the pattern of addresses") {
       {"groups of 4", [](int i) { return i / 4; }, 1, 2, 2, 4, 4},
       {"groups of 8", [](int i) { return i / 8; }, 1, 2, 2, 4, 8},
       {"halves", [](int i) { return i / 16; }, 1, 2, 2, 4, 16},
-      {"two in turn", [](int i) { return i % 2; }, 1, 2, 2, 4, 16},
-      {"four in turn", [](int i) { return i % 4; }, 2, 4, 2, 4, 8},
-      {"eight in turn", [](int i) { return i % 8; }, 2, 4, 2, 4, 4},
+      {"i % 2", [](int i) { return i % 2; }, 1, 2, 2, 4, 16},
+      {"i % 4", [](int i) { return i % 4; }, 2, 4, 2, 4, 8},
+      {"i % 8", [](int i) { return i % 8; }, 2, 4, 2, 4, 4},
       {"as lane ^ 2", [](int i) { return (i & 1) | i >> 2 << 1; }, 1, 2, 2, 4, 4},
       {"as lane ^ 4", [](int i) { return (i & 3) | i >> 3 << 2; }, 2, 4, 2, 4, 4},
       {"pairs in one half", [](int i) { return i < 16 ? i / 2 : i; }, 2, 4, 2, 4, 4},
@@ -242,7 +242,7 @@ TEST_CASE("wavefronts and sectors by the pattern of addresses") {
       {"lanes 0 and 8", [](int i) { return i == 0 || i == 8 ? i : -1; }, 1, 2, 1, 2, 2},
       {"lanes 0 to 15 the same", [](int i) { return i < 16 ? 0 : -1; }, 1, 1, 1, 2, 16},
       {"pairs but one lane", [](int i) { return i == 31 ? 31 : i / 2; }, 3, 5, 3, 5, 5},
-      {"nine apart, eight in turn", [](int i) { return i % 8 * 9; }, 2, 4, 2, 4, 32},
+      {"i % 8 * 9", [](int i) { return i % 8 * 9; }, 2, 4, 2, 4, 32},
   };
   simt::options().throw_on_mistakes = false;  // several lanes write the same element
   for (const Pattern& pattern : patterns) {

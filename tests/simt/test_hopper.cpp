@@ -86,8 +86,8 @@ TEST_CASE("reports on Hopper's instructions name the waiting threads, the barrie
   const auto says = [](const std::vector<simt::Report>& reports, const char* words) {
     return simt::text(reports).find(words) != std::string::npos;
   };
-  CHECK(says(report_of("nobody_leaves"), "empty[0], phase 0 (parity 0): 0 of 2 arrivals"));
-  CHECK(says(report_of("nobody_leaves"), "full[0], phase 1 (parity 1): 0 of 1 arrivals"));
+  CHECK(says(report_of("stage_never_released"), "empty[0], phase 0 (parity 0): 0 of 2 arrivals"));
+  CHECK(says(report_of("stage_never_released"), "full[0], phase 1 (parity 1): 0 of 1 arrivals"));
   CHECK(says(report_of("stage_of_the_next_tile"), "another copy fills this location; the data of tile[0]["));
   CHECK(says(report_of("one_warp_counted"), "completed after 1 arrival, of warp"));
   CHECK(says(report_of("too_many_bytes"), "128 of the 1152 transaction bytes"));
@@ -107,7 +107,7 @@ TEST_CASE("reports on Hopper's instructions name the waiting threads, the barrie
   CHECK(says(report_of("line_not_waited_for"), "mbarrier_wait_parity(full[0], 0)"));
   CHECK(says(report_of("sum_read_too_early"),
              "cp_async_bulk_wait_group_read only waits until shared memory has been read"));
-  CHECK(says(report_of("sum_place_given_before_the_wait"), "until the thread that issued the store has waited"));
+  CHECK(says(report_of("sum_buffer_released_before_the_wait"), "until the thread that issued the store has waited"));
   CHECK(says(report_of("line_not_expected"), "completes while 128 unexpected bytes are still in flight"));
   CHECK(says(report_of("sum_read_too_early"), "call cp_async_bulk_wait_group<0>()"));
   CHECK(says(report_of("sum_released_early"), "after a __threadfence()"));
@@ -255,7 +255,7 @@ TEST_CASE("11 of 13 mistakes in the warp-specialised kernel are reported, one ch
       CHECK(half.wrong(result) != "");
       continue;
     }
-    if (planted == zoo::Planted::K_left_early) {
+    if (planted == zoo::Planted::K_released_early) {
       // Not a race in this kernel, because of the producer's order. It loads the next K tile after it has waited for
       // the release of the previous V tile. That release follows the wait for O, which follows the wgmma that reads K.
       CHECK(half.wrong(zoo::warp_specialised(half.call, planted)) == "");

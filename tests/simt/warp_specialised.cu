@@ -84,11 +84,11 @@ struct Position {
 /// masked tiles come first.
 template <int d, bool causal>
 struct Work {
-  static constexpr int heads_at_once = 4;
+  static constexpr int heads_per_group = 4;
   int head, first_query, tiles;
   __device__ Work(const Call& call) {
-    const int first_head = blockIdx.x / (heads_at_once * call.q_tiles) * heads_at_once;
-    const int heads = min(heads_at_once, call.heads - first_head);
+    const int first_head = blockIdx.x / (heads_per_group * call.q_tiles) * heads_per_group;
+    const int heads = min(heads_per_group, call.heads - first_head);
     const int number = blockIdx.x - first_head * call.q_tiles;
     head = first_head + number % heads;
     first_query = (call.q_tiles - 1 - number / heads) * Br;
@@ -259,7 +259,7 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {}, rescale[2];
   Position K, V;
   const auto wait = [](auto& full, const auto& at) { mbarrier_wait_parity(full[at.stage], at.parity); };
-  const auto leave = [&](auto& empty, auto& at) {  // each warp signals that it has read this stage
+  const auto release = [&](auto& empty, auto& at) {  // each warp signals that it has read this stage
     if (lane == 0) mbarrier_arrive(empty[at.stage]);
     at.advance(call);
   };
@@ -280,7 +280,7 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
   start_QK<d>(S, smem.Q[own], smem.K[K.stage], call);
   end_issue();
   wgmma_wait_group<0>(S);
-  leave(smem.K_empty, K);
+  release(smem.K_empty, K);
   mask_and_softmax(work.tiles - 1);
   round_P(P, S);
   if (work.tiles > 1) wait(smem.K_full, K);
@@ -291,15 +291,15 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
     wait(smem.V_full, V);
     start_PV<d>(O, P, smem.V[V.stage], call);  // O += P V_{j + 1}
     end_issue();
-    if (call.has(Planted::K_left_early)) leave(smem.K_empty, K);
+    if (call.has(Planted::K_released_early)) release(smem.K_empty, K);
     if (!call.has(Planted::no_wait_for_S)) wgmma_wait_group<1>(S);  // S is complete, O not yet
-    if (!call.has(Planted::K_left_early)) leave(smem.K_empty, K);
+    if (!call.has(Planted::K_released_early)) release(smem.K_empty, K);
     mask_and_softmax(j);  // overlaps with O += P V
     // Not at the top: the compiler moves no code across this wait, but it would move the exponentials below the next
     // one.
     if (j > 0) wait(smem.K_full, K);
     if (!call.has(Planted::no_wait_for_O)) wgmma_wait_group<0>(O);
-    leave(smem.V_empty, V);
+    release(smem.V_empty, V);
     round_P(P, S);
   }
   rescale_O(O, rescale);
@@ -393,7 +393,7 @@ std::span<const Case> hopper_attention() {
 const char* name(Planted planted) {
   constexpr const char* names[kPlanted] = {
       "nothing",           "no_proxy_fence", "no_wgmma_fence",     "no_wait_for_S",           "no_wait_for_O",
-      "K_left_early",      "tiles_at_512",   "O_not_swizzled",     "no_barrier_before_store", "no_wait_for_store",
+      "K_released_early",  "tiles_at_512",   "O_not_swizzled",     "no_barrier_before_store", "no_wait_for_store",
       "section_forgotten", "no_init_fence",  "wrong_parity_hangs", "one_stage_hangs"};
   return names[int(planted)];
 }

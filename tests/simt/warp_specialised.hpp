@@ -14,7 +14,7 @@ enum class Planted {
   no_wgmma_fence,
   no_wait_for_S,
   no_wait_for_O,
-  K_left_early,
+  K_released_early,
   tiles_at_512,
   O_not_swizzled,
   no_barrier_before_store,

@@ -129,7 +129,7 @@ void expect_every_column() {
                          {"dV", "dK"});
 }
 
-void expect_own_scores() {
+void expect_pair_scores() {
   for (const std::int64_t d : head_dims()) {
     expect_right_small(input("normal", {1, 1, 1, 70, 100, d}, 125), {"dV", "dK"});
     expect_right(input("late spike", {1, 1, 1, 128, 128, d}, 126), {"dV", "dK"});
@@ -148,7 +148,7 @@ void expect_P_from_the_lse() {
   expect_every_kind();
 }
 
-void expect_own_lse_and_D() {
+void expect_lse_and_D_of_query() {
   for (const std::int64_t d : head_dims())
     expect_right_small(with_rows_apart(input("value mean", {1, 1, 1, 128, 64, d}, 140)));
 }
@@ -159,7 +159,7 @@ void expect_D_before_rounding() {
     expect_right_small(input("normal", {1, 1, 1, 64, 96, d}, 145, {.K_mean = 1, .V_mean = 3}), {"dQ", "dK"});
 }
 
-void expect_uncounted_pairs() {
+void expect_masked_pairs() {
   for (const auto& [Nq, Nk] : {std::pair{40, 70}, {70, 40}})
     for (const float scale : {-0.3f, 0.0f, 0.3f})
       expect_right_small(input("normal", {1, 1, 1, Nq, Nk, 64}, 150, {.causal = true, .scale = scale}));
@@ -180,7 +180,7 @@ void expect_causal(std::int64_t Nq) {
   expect_every_kind();
 }
 
-void expect_no_keys_behind() {
+void expect_no_keys_past_the_end() {
   expect_right_small(input("negative logits", {1, 1, 1, 40, 70, 64}, 190, {.zeros = true}), {"dQ"});
   expect_right(input("negative logits", {1, 1, 1, 33, 17, head_dims().front()}, 191), {"dQ"});
   expect_right(input("negative logits", {1, 1, 1, 33, 100, 128}, 192), {"dQ"});
@@ -385,7 +385,7 @@ void expect_moves(const Moves& moves) {
         expect_bytes(fmt::format("{}.{}_bytes", tensor, moves.in), keys * row, fmt::format("{} is read once", tensor));
       for (const char* tensor : {"Q", "dO"})
         expect_bytes(fmt::format("{}.{}_bytes", tensor, moves.in), queries * row,
-                     fmt::format("{} is read by every K/V tile that it sees", tensor));
+                     fmt::format("{} is read by every K/V tile that needs it", tensor));
       for (const char* tensor : {"dK", "dV"})
         expect_bytes(fmt::format("{}.{}_bytes", tensor, moves.out), double(Nk) * row,
                      fmt::format("{} is written once", tensor));

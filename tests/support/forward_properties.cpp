@@ -19,7 +19,7 @@ constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 bool last_mask() {
   return masks().back();
 }
-/// One of the stage's head dimensions, in turn.
+/// The stage's head dimensions, one after another.
 std::int64_t head_dim(std::uint64_t number) {
   const std::vector<std::int64_t> all = head_dims();
   return all[number % all.size()];
@@ -155,7 +155,7 @@ void expect_rows_without_keys() {
       const AttentionResult result = expect_right(input("value mean", {1, 1, 1, Nq, Nk, d}, 40, true));
       for (std::int64_t i = 0; i < Nq - Nk; ++i) {
         expect(result.lse(0, 0, i, 0) == -std::numeric_limits<float>::infinity() && result.O(0, 0, i, 0) == 0,
-               fmt::format("query {} sees no key, and has O = {} and LSE = {}: they must be 0 and -inf", i,
+               fmt::format("query {} attends to no key, and has O = {} and LSE = {}: they must be 0 and -inf", i,
                            result.O(0, 0, i, 0), result.lse(0, 0, i, 0)),
                "", "row-without-keys");
       }
@@ -207,7 +207,7 @@ void expect_every_value() {
   for (const Tiles& tiles : all_tiles(64)) expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 51), tiles);
 }
 
-void expect_own_maxima() {
+void expect_row_maxima() {
   for (const std::int64_t d : {64, 128}) {
     Input apart = input("normal", {1, 1, 1, 64, 100, d}, 54);
     add_to_scores(
@@ -325,7 +325,7 @@ AttentionResult attention_padded(const Problem& problem, std::int64_t rows_behin
 
 }  // namespace
 
-void expect_nothing_from_behind() {
+void expect_nothing_past_the_end() {
   constexpr std::int64_t rows_behind = 128;
   for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
     const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
@@ -363,7 +363,7 @@ void expect_no_future() {
     const Input given = input("value mean", {1, 1, 1, 256, 300, d}, 48, true);
     const Shape& s = given.problem.shape;
     const AttentionResult before = attention(given, tiles);
-    const std::int64_t first = tiles_seen(given.problem, tiles, 0) * tiles.Bc, last_query = tiles.Br - 1;
+    const std::int64_t first = visited_tiles(given.problem, tiles, 0) * tiles.Bc, last_query = tiles.Br - 1;
     if (first >= s.Nk) continue;
     Input changed = given;
     for (Tensor<float>* tensor : {&changed.problem.K, &changed.problem.V})
@@ -439,9 +439,9 @@ void expect_moved(const Moves& moves, const Problem& problem, const Tiles& tiles
                    "traffic");
   };
   if (std::string_view(moves.in) != "bulk_load")
-    expect_products(counter(reply, "tensor_instructions"), s, problem.causal(), 2, fmt::format("S and O, {}", how));
+    expect_matmuls(counter(reply, "tensor_instructions"), s, problem.causal(), 2, fmt::format("S and O, {}", how));
   const double keys = double(over_q_tiles(s, tiles, [&](std::int64_t t) {
-    const std::int64_t taken = std::max(moves.least_tiles, tiles_seen(problem, tiles, t)) * tiles.Bc;
+    const std::int64_t taken = std::max(moves.least_tiles, visited_tiles(problem, tiles, t)) * tiles.Bc;
     return moves.whole_tiles ? taken : std::min(taken, s.Nk);
   }));
   const std::int64_t part = moves.query_part > 0 ? moves.query_part : tiles.Br;
@@ -454,9 +454,10 @@ void expect_moved(const Moves& moves, const Problem& problem, const Tiles& tiles
   const std::string in = moves.in;
   expect_bytes("Q." + in, queries * row, "Q is read once");
   for (const std::string tensor : {"K", "V"})
-    expect_bytes(fmt::format("{}.{}", tensor, in), keys * row,
-                 fmt::format("{} is read once for each of ⌈Nq/Br⌉ = {} query tiles, up to the last tile that it sees",
-                             tensor, tiles_of(s.Nq, tiles.Br)));
+    expect_bytes(
+        fmt::format("{}.{}", tensor, in), keys * row,
+        fmt::format("{} is read once for each of ⌈Nq/Br⌉ = {} Q tiles, up to the last tile with an unmasked pair",
+                    tensor, tiles_of(s.Nq, tiles.Br)));
   const double O = heads * double(s.Nq) * row, lse = heads * double(s.Nq) * 4;
   const bool stored = std::string_view(moves.out) == "store";
   expect_bytes(fmt::format("O.{}", moves.out), O, "O is written once");
@@ -504,7 +505,7 @@ void expect_wide_tiles(const std::string& way) {
   }
 }
 
-void expect_products_beside_copies(std::int64_t d, double alone) {
+void expect_matmuls_beside_copies(std::int64_t d, double alone) {
   require_counters();
   for (const Tiles& tiles : all_tiles(d)) {
     const std::int64_t kv_tiles = 4;
@@ -525,7 +526,7 @@ void expect_wide_O() {
   }
 }
 
-void expect_left_at_once(const worker::Reply& reply, const std::string& how) {
+void expect_early_release(const worker::Reply& reply, const std::string& how) {
   expect_count(reply, "shuffles_before_arrival", 0,
                "shuffles of warps between their last read of a tile and their arrival at its barrier, " + how,
                "your code releases a stage too late, after the softmax; a warp must release it right after its last "
@@ -533,7 +534,7 @@ void expect_left_at_once(const worker::Reply& reply, const std::string& how) {
                "stage-kept");
 }
 
-void expect_short_turns(const worker::Reply& reply, double last, const std::string& how) {
+void expect_issue_windows(const worker::Reply& reply, double last, const std::string& how) {
   expect_count(reply, "wgmma_after_window", last,
                "wgmma instructions, one per warp, that consumers issue outside their issue window: only those of the "
                "last O += P V, " +

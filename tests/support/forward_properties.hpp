@@ -40,12 +40,12 @@ void expect_offsets_beyond_32_bits();
 
 // ---- Right, in each of its parts ----
 
-/// Q and K hold nothing but `width` columns, in turn; and one key has all of the weight.
+/// For each `width` columns in sequence: all other columns of Q and K are 0, and one key has all of the weight.
 void expect_every_column(std::int64_t width = 16);
-/// V is small but for 16 keys, in turn.
+/// For each 16 keys in sequence: V is small in all other rows.
 void expect_every_value();
 /// Rows whose scores lie far apart: relative to another row's maximum they are all 0, or infinite.
-void expect_own_maxima();
+void expect_row_maxima();
 void expect_rising_maximum();
 /// Large logits stay finite, negative ones too.
 void expect_finite();
@@ -65,7 +65,7 @@ void expect_no_race();
 /// Rows of Q, but for those of one row's `block`, become something else, NaN at last.
 void expect_rows_independent(std::int64_t block = 1);
 /// What lies behind the last row of Q, K and V.
-void expect_nothing_from_behind();
+void expect_nothing_past_the_end();
 /// Keys that a query does not see become other numbers; those of tiles that its block does not see become NaN.
 void expect_no_future();
 /// The simulator's number of workers and order of lanes: O, the LSE and the counters stay the same, bit for bit.
@@ -90,14 +90,14 @@ void expect_moves(const Moves& moves = {});
 void expect_wide_tiles(const std::string& way);
 /// The next tiles are copied while the products of a tile are computed; `alone`: how much of the last tile's products
 /// has no copy to run beside, 1 if all of them.
-void expect_products_beside_copies(std::int64_t d, double alone);
+void expect_matmuls_beside_copies(std::int64_t d, double alone);
 /// O is written 16 bytes per thread.
 void expect_wide_O();
-/// A warp leaves a stage as soon as it has read it, before the softmax.
-void expect_left_at_once(const worker::Reply& reply, const std::string& how);
-/// A consumer issues its products in its turn, but for the last O += P V, `last` wgmma of all warps, and waits for none
-/// of them in it.
-void expect_short_turns(const worker::Reply& reply, double last, const std::string& how);
+/// A warp releases a stage as soon as it has read it, before the softmax.
+void expect_early_release(const worker::Reply& reply, const std::string& how);
+/// Consumers issue wgmma only within their issue windows, except for the last O += P V (`last` wgmma of all warps), and
+/// do not wait for wgmma within a window.
+void expect_issue_windows(const worker::Reply& reply, double last, const std::string& how);
 /// The stage allocates no device memory beside Q, K, V, O and the LSE but the bytes it needs, whatever N is. `stored`:
 /// what it most likely stores there.
 void expect_no_extra_memory(const std::string& stored = "S or P", std::int64_t needed = 0);

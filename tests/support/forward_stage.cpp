@@ -213,7 +213,7 @@ bool is_right(const Problem& given, const AttentionResult& result) {
 
 // ---- What a call has to go through ----
 
-std::int64_t tiles_seen(const Problem& problem, const Tiles& tiles, std::int64_t t) {
+std::int64_t visited_tiles(const Problem& problem, const Tiles& tiles, std::int64_t t) {
   const Shape& s = problem.shape;
   const std::int64_t last_query = std::min((t + 1) * tiles.Br, s.Nq) - 1;
   return tiles_of(visible_keys(last_query, s.Nq, s.Nk, problem.causal()), tiles.Bc);

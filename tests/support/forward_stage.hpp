@@ -99,7 +99,7 @@ bool is_right(const Problem& given, const AttentionResult& result);
 // ---- What a call has to go through ----
 
 /// How many tiles of keys the queries of tile `t` see: up to the one with the last key of its last query.
-std::int64_t tiles_seen(const Problem& problem, const Tiles& tiles, std::int64_t t);
+std::int64_t visited_tiles(const Problem& problem, const Tiles& tiles, std::int64_t t);
 /// The sum over the query tiles of all heads.
 template <class Count>
 std::int64_t over_q_tiles(const Shape& s, const Tiles& tiles, const Count& count) {

@@ -14,7 +14,7 @@ inline constexpr std::int64_t kRaggedLengths[] = {1, 2, 3, 31, 33, 63, 65, 127, 
 
 /// Calls work(shape, causal, number) for one in `one_in` of all pairs Nq, Nk of these lengths, with the causal mask and
 /// without, d = 32, 64 and 128, that have a product Nq·Nk·d of at most `most`. one_in: a number without the factors 2
-/// and 3, which the sizes of these sets have: so each of them has its turn. std::invalid_argument otherwise.
+/// and 3, which the sizes of these sets have: so that all combinations occur. std::invalid_argument otherwise.
 template <class Work>
 void for_ragged(std::uint64_t one_in, std::int64_t most, const Work& work) {
   if (one_in % 2 == 0 || one_in % 3 == 0)

@@ -545,8 +545,7 @@ void expect_waits_apart(const Reply& reply, double first, const std::string& how
       "your code waits for a tile too early; it must first issue the matmuls that do not need the tile", "waits-early");
 }
 
-void expect_products(double tensor_instructions, const Shape& shape, bool causal, int products,
-                     const std::string& how) {
+void expect_matmuls(double tensor_instructions, const Shape& shape, bool causal, int products, const std::string& how) {
   constexpr std::int64_t side = 16;  // of the matrices that one instruction multiplies
   std::int64_t pairs = 0;
   for (std::int64_t first = 0; first < shape.Nq; first += side) {

@@ -123,7 +123,7 @@ void expect_waits_apart(const worker::Reply& reply, double first, const std::str
 /// Ends the test as failed if tensor cores have multiplied less than `products` products of queries with keys, such as
 /// S = Q Kᵀ, need: for each of 16 queries, 16 keys and 16 columns two HMMA, where a query sees a key. How much more
 /// they do is not asked.
-void expect_products(double tensor_instructions, const Shape& shape, bool causal, int products, const std::string& how);
+void expect_matmuls(double tensor_instructions, const Shape& shape, bool causal, int products, const std::string& how);
 
 using worker::BackwardProblem, worker::BackwardResult;
 /// The operation "backward", or another of that kind; the number float_gradients = 1 asks for gradients in float.

@@ -50,7 +50,7 @@ inline void expect_waits(const Tiles& tiles, std::int64_t d) {
          fmt::format("threads arrive {} times at the barriers of one thread block, at most {} are needed: d={}, {}",
                      arrivals, most, d, tiles.text()),
          "your code lets several lanes of a warp arrive; one lane must arrive for its warp", "arrivals");
-  expect_left_at_once(reply, fmt::format("d={}, {}", d, tiles.text()));
+  expect_early_release(reply, fmt::format("d={}, {}", d, tiles.text()));
   expect_waits_apart(reply, 4 * double(consumers(tiles)),
                      fmt::format("each warp once, for Q, d={}, {}", d, tiles.text()));
 }
@@ -71,17 +71,17 @@ inline void expect_partial_waits(const Tiles& tiles, std::int64_t d) {
          "overlap");
 }
 
-/// A consumer that issues the products of a tile waits for its turn first, and passes it on: once a tile. A wgmma
-/// multiplies `k` columns at a time.
+/// Each consumer has one issue window per tile: it waits for the window, issues the wgmma, and signals the next
+/// consumer. A wgmma multiplies `k` columns.
 inline void expect_ping_pong(const Tiles& tiles, std::int64_t d, int k, int barriers_of_O = 1) {
   const worker::Reply reply = over_three_tiles(tiles.Br - 20, d, tiles);
-  // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O, and another
-  // one if O has a place of its own, before it is written.
+  // An issue window is one phase of a consumer's barrier. Each consumer has one more barrier before its store of O, and
+  // another one before O is written if O has a separate buffer.
   expect_count(
       reply, "named_barriers", double(consumers(tiles) * (3 + barriers_of_O)),
       fmt::format("{} consumers · (3 issue windows and {} for O), {}", consumers(tiles), barriers_of_O, tiles.text()),
       "your code opens too many or too few issue windows; each consumer needs one per K/V tile", "issue-windows");
-  expect_short_turns(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / k, tiles.text());
+  expect_issue_windows(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / k, tiles.text());
 }
 
 }  // namespace workbook::test

@@ -42,18 +42,18 @@ TEST_CASE("a matmul equals its definition for all sizes, transposed or not, accu
   for (const auto& [M, N, K] : {std::tuple{1, 1, 1}, {4, 8, 3}, {7, 19, 5}, {130, 65, 200}}) {
     const Doubles A = normal_doubles(std::size_t(M * K), 1), B = normal_doubles(std::size_t(K * N), 2),
                   before = normal_doubles(std::size_t(M * N), 3);
-    Doubles A_turned(A.size()), B_turned(B.size());
+    Doubles A_transposed(A.size()), B_transposed(B.size());
     for (int i = 0; i < M; ++i)
-      for (int k = 0; k < K; ++k) A_turned[std::size_t(k * M + i)] = A[std::size_t(i * K + k)];
+      for (int k = 0; k < K; ++k) A_transposed[std::size_t(k * M + i)] = A[std::size_t(i * K + k)];
     for (int k = 0; k < K; ++k)
-      for (int j = 0; j < N; ++j) B_turned[std::size_t(j * K + k)] = B[std::size_t(k * N + j)];
-    for (const bool turn_A : {false, true})
-      for (const bool turn_B : {false, true})
+      for (int j = 0; j < N; ++j) B_transposed[std::size_t(j * K + k)] = B[std::size_t(k * N + j)];
+    for (const bool transpose_A : {false, true})
+      for (const bool transpose_B : {false, true})
         for (const Into into : {Into::overwrite, Into::add}) {
           Doubles C = before;
           double worst = 0;
-          multiply(C.data(), turn_A ? matrix(A_turned.data(), K, M).transposed() : matrix(A.data(), M, K),
-                   turn_B ? matrix(B_turned.data(), N, K).transposed() : matrix(B.data(), K, N), into);
+          multiply(C.data(), transpose_A ? matrix(A_transposed.data(), K, M).transposed() : matrix(A.data(), M, K),
+                   transpose_B ? matrix(B_transposed.data(), N, K).transposed() : matrix(B.data(), K, N), into);
           for (int i = 0; i < M; ++i)
             for (int j = 0; j < N; ++j) {
               double expected = 0;  // in the order that product.hpp promises

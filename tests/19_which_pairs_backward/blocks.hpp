@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/15_which_pairs/asked_masks.hpp"
+#include "tests/15_which_pairs/masks.hpp"
 #include "tests/support/slips.hpp"
 
 namespace workbook::test {
@@ -54,7 +54,7 @@ struct BlocksCase {
                        lengths.empty() ? "" : fmt::format(", lengths {}", fmt::join(lengths, ", ")));
   }
   worker::Call request(const char* operation, Int Br) const {
-    worker::Call request = asked(operation, window);
+    worker::Call request = window_call(operation, window);
     request.number("kv_heads", double(kv_heads)).number("group", double(group)).number("most", double(most_steps(Br)));
     request.number("heads_per_group", double(per_group)).number("kv_tiles", double(kv_tiles()));
     request.number("padded", double(padded())).number("count", double(blocks()));
@@ -83,7 +83,7 @@ struct Block {
     Numbered all{0, 0};
     for (Int i = 0; i < w.Nq; ++i)
       for (Int j = first_key; j < std::min(w.Nk, first_key + 128); ++j)
-        if (w.sees(i, j)) all = {all.first < all.last ? all.first : i / Br, i / Br + 1};
+        if (w.attends(i, j)) all = {all.first < all.last ? all.first : i / Br, i / Br + 1};
     return all;
   }
 };

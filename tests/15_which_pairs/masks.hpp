@@ -44,7 +44,7 @@ struct Window {
   std::int64_t Nq, Nk, left, right;
   std::int64_t first(std::int64_t query) const { return std::max<std::int64_t>(0, query + Nk - Nq - left); }
   std::int64_t last(std::int64_t query) const { return std::min(Nk, query + Nk - Nq + right + 1); }
-  bool sees(std::int64_t query, std::int64_t key) const { return first(query) <= key && key < last(query); }
+  bool attends(std::int64_t query, std::int64_t key) const { return first(query) <= key && key < last(query); }
   std::string text() const { return fmt::format("Nq={}, Nk={}, left={}, right={}", Nq, Nk, left, right); }
 };
 inline constexpr std::int64_t unlimited = 1000;  // more keys than there are: no end on that side
@@ -60,7 +60,7 @@ inline constexpr Window windows[] = {{70, 70, unlimited, unlimited},
                                      {33, 65, 0, unlimited}};
 
 /// A call of an operation that is asked about a window.
-inline worker::Call asked(const char* operation, const Window& window) {
+inline worker::Call window_call(const char* operation, const Window& window) {
   worker::Call request(operation);
   request.number("Nq", double(window.Nq)).number("Nk", double(window.Nk));
   request.number("left", double(window.left)).number("right", double(window.right));

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/15_which_pairs/asked_masks.hpp"
+#include "tests/15_which_pairs/masks.hpp"
 #include "tests/support/backward_properties.hpp"
 
 namespace workbook::test::gradients {
@@ -53,7 +53,7 @@ inline Input heads_apart(const std::string& kind, const Shape& s, std::uint64_t 
 
 /// Pairs of a Q tile and a K/V tile that have a pair that counts, of one head; those that need a mask; and the
 /// rows of Q of the former. Counted pair by pair.
-inline BlockCount count_seen(const Mask& mask, const Shape& shape, const Sizes& sizes) {
+inline BlockCount count_blocks(const Mask& mask, const Shape& shape, const Sizes& sizes) {
   BlockCount count;
   if (!mask.lengths.empty()) {
     Mask alone = mask;
@@ -61,7 +61,7 @@ inline BlockCount count_seen(const Mask& mask, const Shape& shape, const Sizes& 
     for (const std::int64_t length : mask.lengths) {
       Shape one = shape;
       one.Nq = one.Nk = length;
-      const BlockCount more = count_seen(alone, one, sizes);
+      const BlockCount more = count_blocks(alone, one, sizes);
       count.visited += more.visited, count.masked += more.masked, count.queries += more.queries;
     }
     return count;
@@ -144,7 +144,7 @@ inline void expect_sequences_as_alone(std::int64_t d,
 }
 
 /// Of three sequences the first and the last become NaN: the gradients of the second stay what they were.
-inline void expect_no_neighbour() {
+inline void expect_independent_sequences() {
   for (const std::int64_t d : head_dims()) {
     const Numbers numbers =
         (d == 128 ? small_sizes(d, deterministic_mode) : usual_sizes(d, deterministic_mode)).numbers();

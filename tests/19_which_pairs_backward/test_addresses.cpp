@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/attention/half.hpp"
-#include "tests/19_which_pairs_backward/asked_blocks.hpp"
+#include "tests/19_which_pairs_backward/blocks.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -73,7 +73,7 @@ Int right_row(const QTile& b) {
   return b.padded();
 }
 
-// ---- 19.5 the producer's places ----
+// ---- 19.5 the addresses of the TMA loads ----
 
 /// A box by its coordinates of rows; row i of it has before_first + i and end.
 struct Box {
@@ -249,58 +249,58 @@ struct OtherSemaphore {
   Int (*row)(const QTile& b) = right_row;            ///< the padded row of dQ_sum
   Int (*semaphore_row)(const QTile& b) = right_row;  ///< of the semaphore
   Int (*dQ)(Int row, Int d) = [](Int row, Int d) { return row * d; };
-  Int (*place)(Int row, Int Br) = [](Int row, Int) { return 1 + row / 64; };
-  Int (*number)(const QTile& b) = [](const QTile& b) { return b.last_key() / 128 - b.block.first_key / 128; };
-  std::vector<Int> numbers(const QTile& b) const { return {dQ(row(b), b.d), place(semaphore_row(b), b.Br), number(b)}; }
+  Int (*index)(Int row, Int Br) = [](Int row, Int) { return 1 + row / 64; };
+  Int (*rank)(const QTile& b) = [](const QTile& b) { return b.last_key() / 128 - b.block.first_key / 128; };
+  std::vector<Int> numbers(const QTile& b) const { return {dQ(row(b), b.d), index(semaphore_row(b), b.Br), rank(b)}; }
 };
 const OtherSemaphore other_semaphores[] = {
-    {.id = "place-in-rows",
+    {.id = "dq-in-rows",
      .sentence = "your code counts rows in the address of dQ; it must count floats, d per padded row",
      .dQ = [](Int row, Int) { return row; }},
     {.id = "semaphore-at-ticket",
      .sentence = "your code starts the semaphores at `call.semaphores[0]`, which is the ticket counter; they must "
                  "start after it",
-     .place = [](Int row, Int) { return row / 64; }},
+     .index = [](Int row, Int) { return row / 64; }},
     {.id = "semaphore-per-row",
      .sentence = "your code uses one semaphore per padded row; it must use one per 64 padded rows",
-     .place = [](Int row, Int) { return 1 + row; }},
+     .index = [](Int row, Int) { return 1 + row; }},
     {.id = "semaphore-per-q-tile",
      .sentence = "your code uses one semaphore per T::Br padded rows; it must use one per 64 padded rows",
-     .place = [](Int row, Int Br) { return 1 + row / Br; }},
+     .index = [](Int row, Int Br) { return 1 + row / Br; }},
     {.id = "rank-of-first-query",
      .sentence =
          "your code computes the last key from the Q tile's first query; the Q tile's last query must determine it",
-     .number = [](const QTile& b) { return b.last_of(b.row()) / 128 - b.block.first_key / 128; }},
+     .rank = [](const QTile& b) { return b.last_of(b.row()) / 128 - b.block.first_key / 128; }},
     {.id = "rank-of-next-query",
      .sentence =
          "your code computes the last key from the query after the Q tile; the Q tile's last query must determine it",
-     .number = [](const QTile& b) { return b.last_of(b.row() + b.Br) / 128 - b.block.first_key / 128; }},
+     .rank = [](const QTile& b) { return b.last_of(b.row() + b.Br) / 128 - b.block.first_key / 128; }},
     {.id = "rank-of-next-key",
      .sentence = "your code uses the key one past the range of the Q tile's last query; ranges are half-open, so it "
                  "must use the key before the range's `last`",
-     .number = [](const QTile& b) { return (b.last_key() + 1) / 128 - b.block.first_key / 128; }},
+     .rank = [](const QTile& b) { return (b.last_key() + 1) / 128 - b.block.first_key / 128; }},
     {.id = "rank-from-first",
      .sentence = "your code counts ranks from the first K/V tile; rank 0 must belong to the last K/V tile that the Q "
                  "tile attends to",
-     .number = [](const QTile& b) { return b.block.first_key / 128; }},
+     .rank = [](const QTile& b) { return b.block.first_key / 128; }},
     {.id = "rank-negative",
      .sentence = "your code computes the rank with the wrong sign; earlier K/V tiles must have higher ranks",
-     .number = [](const QTile& b) { return b.block.first_key / 128 - b.last_key() / 128; }},
+     .rank = [](const QTile& b) { return b.block.first_key / 128 - b.last_key() / 128; }},
     {.id = "rank-of-all-keys",
      .sentence = "your code gives rank 0 to the last K/V tile of the sequence; rank 0 must belong to the last K/V tile "
                  "that the Q tile attends to",
-     .number = [](const QTile& b) { return tiles_of(b.block.sequence.window.Nk, 128) - 1 - b.block.first_key / 128; }},
+     .rank = [](const QTile& b) { return tiles_of(b.block.sequence.window.Nk, 128) - 1 - b.block.first_key / 128; }},
     {.id = "rank-constant",
      .sentence = "your code gives all K/V tiles of a Q tile the same rank; the rank must decrease by 1 from one K/V "
                  "tile to the next",
-     .number = [](const QTile& b) { return b.last_key() / 128; }},
+     .rank = [](const QTile& b) { return b.last_key() / 128; }},
     {.id = "rank-in-keys",
      .sentence = "your code subtracts the K/V tile from a key; it must first divide the key by T::Bc, to get the key's "
                  "K/V tile",
-     .number = [](const QTile& b) { return b.last_key() - b.block.first_key / 128; }},
+     .rank = [](const QTile& b) { return b.last_key() - b.block.first_key / 128; }},
     {.id = "rank-in-q-tiles",
      .sentence = "your code divides the last key by T::Br; a K/V tile has T::Bc keys, so it must divide by T::Bc",
-     .number = [](const QTile& b) { return b.last_key() / b.Br - b.block.first_key / 128; }},
+     .rank = [](const QTile& b) { return b.last_key() / b.Br - b.block.first_key / 128; }},
 };
 std::vector<OtherSemaphore> all_other_semaphores() {
   std::vector<OtherSemaphore> all(std::begin(other_semaphores), std::end(other_semaphores));
@@ -355,5 +355,5 @@ TEST_CASE("dQ is added at its Q tile's address, at its semaphore value", "[19.6]
   slips.expect_none(
       "your address of dQ, semaphore or `rank` is not that of the step's Q tile; all three must be those of the step's "
       "Q tile",
-      "place-of-dQ");
+      "dq-address");
 }

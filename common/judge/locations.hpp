@@ -13,7 +13,7 @@ namespace workbook::judge {
 /// line in an exercise of the book's solution as "the book's 3.8". A given line outside all exercises gets its location
 /// in the reader's file. If the text differs there, it appears as "the book's 03_tiled_wmma/tiled_wmma.cu:90, outside
 /// your region".
-void name_places(const Workspace& workspace, const Plan& plan, std::vector<simt::Report>& reports);
+void name_locations(const Workspace& workspace, const Plan& plan, std::vector<simt::Report>& reports);
 
 /// A compiler's log in which the files of grafts have the names that the reader knows.
 std::string as_the_reader_knows(std::string log, const Plan& plan);

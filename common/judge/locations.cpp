@@ -1,4 +1,4 @@
-#include "common/judge/places.hpp"
+#include "common/judge/locations.hpp"
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ int same_line(const fs::path& books, const fs::path& own, int line) {
   return both_have_it && text(from, line) == text(to, at) ? at : 0;
 }
 
-void name_place(const Workspace& workspace, const Plan& plan, simt::SourceLine& source) {
+void name_location(const Workspace& workspace, const Plan& plan, simt::SourceLine& source) {
   if (source.file.empty()) return;
   source.file = workspace.shown((workspace.book.root / source.file).lexically_normal());
   if (const auto known = plan.known_as.find(source.file); known != plan.known_as.end()) source.file = known->second;
@@ -79,10 +79,10 @@ void explain_given_line(const Workspace& workspace, simt::Report& report) {
 
 }  // namespace
 
-void name_places(const Workspace& workspace, const Plan& plan, std::vector<simt::Report>& reports) {
+void name_locations(const Workspace& workspace, const Plan& plan, std::vector<simt::Report>& reports) {
   for (simt::Report& report : reports) {
-    name_place(workspace, plan, report.side.source);
-    if (report.other) name_place(workspace, plan, report.other->source);
+    name_location(workspace, plan, report.side.source);
+    if (report.other) name_location(workspace, plan, report.other->source);
     explain_given_line(workspace, report);
   }
 }

@@ -1,5 +1,5 @@
 // Source locations in reports: they name the reader's file, whichever copy was compiled.
-#include "common/judge/places.hpp"
+#include "common/judge/locations.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -39,7 +39,7 @@ simt::Report reported(const std::string& own, int line, int number = 3) {
   simt::Report report{simt::Mistake::outside_global, "", "", "check the index", {}, {}, {}, 1};
   report.side.source = {"solutions/03_tiles/kernel.cu", line, "", ""};
   std::vector<simt::Report> reports{report};
-  name_places(workspace, plan, reports);
+  name_locations(workspace, plan, reports);
   return reports[0];
 }
 /// The location that the reader sees.

@@ -24,8 +24,8 @@ inline std::vector<Mask> masks_for(std::int64_t Nk) {
   return {Mask::of_documents(lengths), Mask::of_prefix(std::min<std::int64_t>(Nk, 45)), Mask::in_strides(3, 7),
           Mask::in_strides(70, 180)};
 }
-inline bool sees(const Mask& mask, const Shape& shape, std::int64_t query, std::int64_t key) {
-  return query < shape.Nq && key < shape.Nk && mask.sees(shape, query, key);
+inline bool attends(const Mask& mask, const Shape& shape, std::int64_t query, std::int64_t key) {
+  return query < shape.Nq && key < shape.Nk && mask.attends(shape, query, key);
 }
 
 /// The classes of the blocks of Br queries and Bc keys of one head, from all of their pairs: 0 empty, 1 full, 2
@@ -50,7 +50,8 @@ struct ClassedBlocks {
 };
 inline ClassedBlocks blocks_of(const Setting& setting, std::int64_t Br, std::int64_t Bc) {
   const Shape& shape = setting.shape;
-  return {shape.Nq, shape.Nk, Br, Bc, [&](std::int64_t i, std::int64_t j) { return sees(setting.mask, shape, i, j); }};
+  return {shape.Nq, shape.Nk, Br, Bc,
+          [&](std::int64_t i, std::int64_t j) { return attends(setting.mask, shape, i, j); }};
 }
 
 /// A call of one of the chapter's operations on numbers.

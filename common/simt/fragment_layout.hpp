@@ -19,7 +19,7 @@ constexpr int bytes_of(ElementType e) {
 }
 
 /// Row and column of element `e` of `lane`.
-constexpr std::pair<int, int> machine_place(const FragmentType& t, int lane, int e) {
+constexpr std::pair<int, int> fragment_position(const FragmentType& t, int lane, int e) {
   const int quad = lane / 4, in_quad = lane % 4;
   if (t.element == ElementType::tf32) {
     if (t.use == FragmentType::a) return {quad + 8 * (e & 1), in_quad + 4 * (e >> 1)};
