@@ -47,10 +47,10 @@ std::optional<Mask> first_part(std::string_view part, std::string_view name, std
 /// "0.1,7": the dropout probability and its seed.
 bool add_dropout(Mask& mask, std::string_view rest) {
   const std::size_t comma = std::min(rest.find(','), rest.size());
-  const auto chance = number_of<double>(rest.substr(0, comma));
+  const auto probability = number_of<double>(rest.substr(0, comma));
   const auto seed = number_of<std::int64_t>(rest.substr(std::min(rest.size(), comma + 1)));
-  if (!chance || !seed || !(*chance < 1)) return false;
-  mask.dropped = std::min(255, int(*chance * 256 + 0.5)), mask.seed = *seed;
+  if (!probability || !seed || !(*probability < 1)) return false;
+  mask.dropped = std::min(255, int(*probability * 256 + 0.5)), mask.seed = *seed;
   return true;
 }
 

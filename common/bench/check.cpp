@@ -117,18 +117,19 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
       {{1, 1, 1, queries_rows, N, d}, scale, mask_of_last(p.shape, N)}, last_rows(Q, queries_rows), K, V};
   // ALiBi slopes depend on H. With ALiBi, the heads before the group are therefore included, with a dO of 0.
   const std::int64_t heads = p.shape.mask.alibi && group > 1 ? p.shape.H() : group;
-  const auto behind_others = [&]<class T>(const Tensor<T>& last) {
+  const auto after_other_heads = [&]<class T>(const Tensor<T>& last) {
     Tensor<T> all({1, heads, Nq, last.sizes[3]});
     std::copy(last.values.begin(), last.values.end(), all.values.end() - std::ptrdiff_t(last.values.size()));
     return all;
   };
   const Problem keys{{{1, heads, 1, Nq, keys_rows, d}, scale, mask_of_last(p.shape, keys_rows)},
-                     behind_others(Q),
+                     after_other_heads(Q),
                      last_rows(K, keys_rows),
                      last_rows(V, keys_rows)};
   const Gradients of_queries = backward_oracle(queries, last_rows(dO, queries_rows),
                                                Saved{last_rows(O, queries_rows), last_rows(lse, queries_rows)});
-  const Gradients of_keys = backward_oracle(keys, behind_others(dO), Saved{behind_others(O), behind_others(lse)});
+  const Gradients of_keys =
+      backward_oracle(keys, after_other_heads(dO), Saved{after_other_heads(O), after_other_heads(lse)});
   // P, dS and the result are rounded to the element, and tensor cores truncate sums: each by at most one unit roundoff,
   // relative to terms of independent sign.
   const double allowed = 4 * precision_of(p.element).output;

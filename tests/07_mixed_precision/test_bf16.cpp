@@ -271,12 +271,12 @@ TEST_CASE("stochastic rounding rounds up with the right probability", "[7.2]") {
     diagnosis = "random-bits-above";
   else if (each([=](const Share& s) { return s.up == 0 || s.up == all; }))
     cause = "your code rounds to nearest, whatever `random` is; it must round away from zero with probability f",
-    diagnosis = "not-by-chance";
+    diagnosis = "not-stochastic";
   else if (each([=](const Share& s) { return s.x < 0 ? s.up == 0 || s.up == all : s.up == s.steps; }))
     cause =
         "your code rounds negative numbers whatever `random` is, because with their sign bit they exceed the bits of "
         "infinity; it must compare the bits without the sign",
-    diagnosis = "negative-not-by-chance";
+    diagnosis = "negative-not-stochastic";
   else if (each(
                [=](const Share& s) { return s.up == (s.steps <= 0x8000 ? s.steps + 0x8000 : all + 0x8000 - s.steps); }))
     cause =
@@ -285,7 +285,7 @@ TEST_CASE("stochastic rounding rounds up with the right probability", "[7.2]") {
     diagnosis = "half-a-step-too";
   else if (each([=](const Share& s) { return s.steps == 0 || s.up + s.steps == all; }))
     cause = "your code rounds away from zero with probability 1 − f; it must do so with probability f",
-    diagnosis = "chance-upside-down";
+    diagnosis = "probability-inverted";
   else if (each(
                [](const Share& s) { return s.up % 2 == 0 && s.up == (s.steps > 0x8000 ? 2 * (s.steps - 0x8000) : 0); }))
     cause = "your code adds only 15 bits of `random`; it must add the low 16 bits", diagnosis = "random-bits-missing";
@@ -301,9 +301,9 @@ TEST_CASE("stochastic rounding preserves infinity and NaN", "[7.2]") {
   std::vector<float> x;
   std::vector<std::int32_t> random;
   for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u, 0x7fffffffu, 0xffffffffu}) {
-    for (const std::int32_t chance : {0, 1, 0x8000, 0xffff}) {
+    for (const std::int32_t threshold : {0, 1, 0x8000, 0xffff}) {
       x.push_back(std::bit_cast<float>(bits));
-      random.push_back(chance);
+      random.push_back(threshold);
     }
   }
   worker::Call request("to_bf16_stochastic");

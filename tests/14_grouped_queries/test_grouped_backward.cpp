@@ -129,7 +129,7 @@ NamedMistake mistake_in_steps(const GivenTiles& given, const std::vector<std::in
     return {
         "your code loops over the heads within each Q tile; it must loop over all Q tiles of a head before the next "
         "head",
-        "steps-by-row-blocks"};
+        "steps-by-q-tiles"};
   if (all_are(head_by_end, number_by_end))
     return {
         "your code assigns `end` steps to each head; it must assign `end` − `begin` steps, the number of Q tiles per "

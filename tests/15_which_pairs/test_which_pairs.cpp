@@ -71,8 +71,8 @@ const OtherRange other_ranges[] = {
      right_first, [](const Window& w, std::int64_t i) { return std::min(w.Nk, i + w.Nk - w.Nq + w.right); }},
     {"window-before-0", "your code lets the key range begin before key 0; `first` must be at least 0",
      [](const Window& w, std::int64_t i) { return i + w.Nk - w.Nq - w.left; }, right_last},
-    {"window-behind-Nk", "your code lets the key range extend past the last key; `last` must be at most Nk",
-     right_first, [](const Window& w, std::int64_t i) { return i + w.Nk - w.Nq + w.right + 1; }},
+    {"window-past-Nk", "your code lets the key range extend past the last key; `last` must be at most Nk", right_first,
+     [](const Window& w, std::int64_t i) { return i + w.Nk - w.Nq + w.right + 1; }},
 };
 
 }  // namespace

@@ -289,7 +289,7 @@ TEST_CASE("the iterator returns every block once, the partial blocks first", "[1
       for (int lane = 0; lane < 32; ++lane) {
         const int is = got[std::size_t(32 * n + lane)], must = given[std::size_t(n)];
         // The entry that is read if partial_count is not subtracted.
-        const int behind = n + partials < partials + fulls ? given[std::size_t(n + partials)] : -1;
+        const int unshifted = n + partials < partials + fulls ? given[std::size_t(n + partials)] : -1;
         const auto [id, cause] =
             lane > 0 && is != got[std::size_t(32 * n)]
                 ? std::pair{"iterator-of-lanes",
@@ -298,7 +298,7 @@ TEST_CASE("the iterator returns every block once, the partial blocks first", "[1
             : n >= 32 ? std::pair{"iterator-not-renewed",
                                   "your code returns a wrong index from block 32 on; it must load the next 32 indices "
                                   "whenever n is a multiple of 32"}
-            : n >= partials && partials > 0 && is == behind
+            : n >= partials && partials > 0 && is == unshifted
                 ? std::pair{"iterator-of-full",
                             "your code indexes `full` by the block's number among all blocks; block `partial_count` is "
                             "full[0], so it must subtract `partial_count`"}

@@ -85,7 +85,7 @@ const FullTiles other_full_tiles[] = {
      [](const Window& w, Query a, Query b) {
        return Numbered{down(w.first(a)), up(w.last(b - 1))};
      }},
-    {"full-query-behind", "your code uses the query one past the last; it must use query `queries.last` − 1",
+    {"full-query-past-end", "your code uses the query one past the last; it must use query `queries.last` − 1",
      [](const Window& w, Query a, Query b) {
        return Numbered{up(w.first(b)), down(w.last(a))};
      }},

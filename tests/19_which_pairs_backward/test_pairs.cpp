@@ -17,7 +17,7 @@ namespace {
 
 // ---- 19.1 the steps of a block ----
 
-struct Walk {
+struct Iteration {
   Int first_head, group;
   Numbered q_tiles;
   Int count() const { return group * (q_tiles.last - q_tiles.first); }
@@ -26,14 +26,14 @@ struct At {
   Int head, q_tile;
   friend bool operator==(const At&, const At&) = default;
 };
-At next_step(const Walk& w, At at) {
+At next_step(const Iteration& w, At at) {
   return at.q_tile + 1 == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
 }
 struct OtherIteration {
   const char *id, *sentence;
-  Int (*count)(const Walk&) = [](const Walk& w) { return w.count(); };
-  At (*next)(const Walk&, At) = next_step;
-  std::vector<Int> numbers(const Walk& w, Int most) const {
+  Int (*count)(const Iteration&) = [](const Iteration& w) { return w.count(); };
+  At (*next)(const Iteration&, At) = next_step;
+  std::vector<Int> numbers(const Iteration& w, Int most) const {
     std::vector<Int> all{count(w)};
     At at{w.first_head, w.q_tiles.first};
     for (Int n = 0; n < most; ++n) {
@@ -48,61 +48,61 @@ const OtherIteration other_iterations[] = {
     {.id = "steps-one-head",
      .sentence = "your code counts the steps of one head of Q only; it must count the steps of all `group` heads that "
                  "share the K/V head",
-     .count = [](const Walk& w) { return w.q_tiles.last - w.q_tiles.first; }},
+     .count = [](const Iteration& w) { return w.q_tiles.last - w.q_tiles.first; }},
     {.id = "steps-counted-from-0",
      .sentence = "your code counts Q tiles from 0; the Q tiles before `q_tiles.first` attend to none of the keys and "
                  "must not be counted",
-     .count = [](const Walk& w) { return w.group * w.q_tiles.last; }},
+     .count = [](const Iteration& w) { return w.group * w.q_tiles.last; }},
     {.id = "steps-last-counted",
      .sentence = "your code counts one Q tile too many per head; `q_tiles.last` is one past the last Q tile and must "
                  "not be counted",
-     .count = [](const Walk& w) { return w.group * (w.q_tiles.last - w.q_tiles.first + 1); }},
+     .count = [](const Iteration& w) { return w.group * (w.q_tiles.last - w.q_tiles.first + 1); }},
     {.id = "steps-never-empty",
      .sentence = "your code counts at least one step; if no query attends to the keys, the number of steps must be 0",
-     .count = [](const Walk& w) { return std::max<Int>(1, w.count()); }},
+     .count = [](const Iteration& w) { return std::max<Int>(1, w.count()); }},
     {.id = "steps-from-0",
      .sentence = "your code starts the next head at Q tile 0; every head must start at `q_tiles.first`",
      .next =
-         [](const Walk& w, At at) {
+         [](const Iteration& w, At at) {
            return at.q_tile + 1 == w.q_tiles.last ? At{at.head + 1, 0} : At{at.head, at.q_tile + 1};
          }},
     {.id = "steps-same-head",
      .sentence = "your code repeats the same head after its last Q tile; it must continue with the next head",
      .next =
-         [](const Walk& w, At at) {
+         [](const Iteration& w, At at) {
            return at.q_tile + 1 == w.q_tiles.last ? At{at.head, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
     {.id = "steps-last-left-out",
      .sentence = "your code changes the head one Q tile too early; Q tile `q_tiles.last` − 1 must be a step too",
      .next =
-         [](const Walk& w, At at) {
+         [](const Iteration& w, At at) {
            return at.q_tile + 2 == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
-    {.id = "steps-one-behind",
+    {.id = "steps-one-past-end",
      .sentence =
          "your code also visits Q tile `q_tiles.last`, one past the last Q tile; it must change the head before that",
      .next =
-         [](const Walk& w, At at) {
+         [](const Iteration& w, At at) {
            return at.q_tile == w.q_tiles.last ? At{at.head + 1, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
     {.id = "steps-no-next-head",
      .sentence = "your code never changes the head; after the last Q tile it must continue with the first Q tile of "
                  "the next head",
      .next =
-         [](const Walk&, At at) {
+         [](const Iteration&, At at) {
            return At{at.head, at.q_tile + 1};
          }},
     {.id = "steps-heads-first",
      .sentence = "your code changes the head in every step; it must process all Q tiles of a head before the next head",
      .next =
-         [](const Walk& w, At at) {
+         [](const Iteration& w, At at) {
            return at.head + 1 < w.first_head + w.group ? At{at.head + 1, at.q_tile} : At{w.first_head, at.q_tile + 1};
          }},
     {.id = "steps-heads-apart",
      .sentence = "your code advances the head by the number of heads that share the K/V head; these heads are "
                  "adjacent, so it must advance by 1",
      .next =
-         [](const Walk& w, At at) {
+         [](const Iteration& w, At at) {
            return at.q_tile + 1 == w.q_tiles.last ? At{at.head + w.group, w.q_tiles.first} : At{at.head, at.q_tile + 1};
          }},
 };
@@ -126,14 +126,14 @@ void check_steps(Slips<OtherIteration>& slips, const BlocksCase& c) {
   for (Int b = 0; b < c.blocks(); ++b) {
     const std::int32_t* const of = &numbers[std::size_t(b * size)];
     const Block block = block_of(c, of[0], of[1], of[2]);
-    const Walk walk{block.kv_head * c.group, c.group, block.q_tiles(64)};
-    const std::vector<Int> got(of + 3, of + size), wanted = right.numbers(walk, most);
-    slips.keep([&](const OtherIteration& slip) { return slip.numbers(walk, most) == got; });
+    const Iteration iteration{block.kv_head * c.group, c.group, block.q_tiles(64)};
+    const std::vector<Int> got(of + 3, of + size), wanted = right.numbers(iteration, most);
+    slips.keep([&](const OtherIteration& slip) { return slip.numbers(iteration, most) == got; });
     if (!slips.wrong.empty() || got == wanted) continue;
     slips.wrong =
         fmt::format("your steps (head, Q tile) for {} are {}, expected {}; heads of Q {} to {}, Q tiles {}; {}",
-                    block.text(), steps_text(got), steps_text(wanted), walk.first_head, walk.first_head + c.group - 1,
-                    walk.q_tiles.text(), c.text());
+                    block.text(), steps_text(got), steps_text(wanted), iteration.first_head,
+                    iteration.first_head + c.group - 1, iteration.q_tiles.text(), c.text());
   }
 }
 
@@ -169,7 +169,7 @@ struct OtherFull {
   bool (*all)(const Numbered& full, const Numbered& those, Int Nq) = all_see;
 };
 const OtherFull other_full[] = {
-    {.id = "all-see-keys-behind",
+    {.id = "all-see-keys-past-end",
      .sentence = "your code ignores keys past the end; if one of the keys does not exist, the range must be empty",
      .queries = [](const Keys& k) { return k.by_ends(); }},
     {.id = "all-see-any",
@@ -193,7 +193,7 @@ const OtherFull other_full[] = {
          [](const Keys& k) {
            return k.exist() ? Numbered{k.right().first, k.b + k.w.left + k.diagonal()} : Numbered{0, 0};
          }},
-    {.id = "all-see-key-behind",
+    {.id = "all-see-next-key",
      .sentence = "your code starts the range with the first query that attends to key `keys.last`; the last key is "
                  "`keys.last` − 1, and must determine the start",
      .queries =
@@ -237,7 +237,7 @@ const OtherFull other_full[] = {
          [](const Keys& k) {
            return k.exist() ? Numbered{k.right().first - k.diagonal(), k.right().last - k.diagonal()} : Numbered{0, 0};
          }},
-    {.id = "all-see-queries-behind",
+    {.id = "all-see-queries-past-end",
      .sentence = "your code calls a Q tile that extends past the last query partial; `is_full` must ignore queries "
                  "that do not exist",
      .all = [](const Numbered& full, const Numbered& those,
@@ -358,10 +358,10 @@ const OtherPairs other_pairs[] = {
     {"of-keys-exchanged",
      "your code exchanges the query ranges of the lane's two keys; `queries[r]` must be the range of `key` + 8r",
      [](const PairOfTile& p) { return p.attends(p.query(), p.key() + 8 - 16 * p.half()); }},
-    {"of-keys-behind",
+    {"of-keys-past-end",
      "your code gives keys past the end a range of queries; the range of a key that does not exist must be empty",
      [](const PairOfTile& p) { return p.within(p.query(), p.key()); }},
-    {"of-keys-behind", "your code tests only whether the lane's first key exists; it must test each of the two keys",
+    {"of-keys-past-end", "your code tests only whether the lane's first key exists; it must test each of the two keys",
      [](const PairOfTile& p) { return p.key() - 8 * p.half() < p.w.Nk && p.within(p.query(), p.key()); }},
     {"of-keys-not-moved", "your code does not subtract `query` from the range; it must subtract `query` from both ends",
      [](const PairOfTile& p) { return p.attends(p.query() - p.lane_query(), p.key()); }},

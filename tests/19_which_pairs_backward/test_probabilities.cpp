@@ -24,7 +24,7 @@ using Int = std::int64_t;
 
 namespace {
 
-/// How a tile is requested for its P: numbers of the operation `probabilities`, all in units of log2.
+/// Which part of P of a tile is requested: numbers of the operation `probabilities`, all in units of log2.
 struct FormCase {
   Window window;
   Int first_key, first_query, Br;
@@ -83,7 +83,7 @@ struct Formed {
 struct OtherP {
   const char *id, *sentence;
   Two (*of)(const Formed& p);
-  bool elsewhere = false;  ///< what is said of queries that are not requested for, too
+  bool elsewhere = false;  ///< also for queries that are not requested
   Two two(const Formed& p) const { return p.requested() || elsewhere ? of(p) : p.untouched(); }
 };
 const OtherP other_P[] = {

@@ -248,12 +248,12 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
   CHECK(mask_of("none") == Mask(Mask::none));
   for (const char* part : {"softcap=50", "alibi", "lengths=3,4+alibi", "rope", "dropout=0.1,7"})
     CHECK(mask_of(part) == mask_of(std::string("none+") + part));
-  Mask chance = Mask::causal;
-  chance.rope = true, chance.dropped = 26, chance.seed = 7;
-  CHECK(chance.name() == "causal+rope+dropout=0.101562,7");
-  CHECK(mask_of(chance.name()) == chance);
-  CHECK(mask_of("causal+rope+dropout=0.1,7") == chance);
-  CHECK(part_not_in({Mask::none, Mask::causal}, chance) == "rope");
+  Mask dropout = Mask::causal;
+  dropout.rope = true, dropout.dropped = 26, dropout.seed = 7;
+  CHECK(dropout.name() == "causal+rope+dropout=0.101562,7");
+  CHECK(mask_of(dropout.name()) == dropout);
+  CHECK(mask_of("causal+rope+dropout=0.1,7") == dropout);
+  CHECK(part_not_in({Mask::none, Mask::causal}, dropout) == "rope");
   for (const Mask& each : {Mask::of_documents({3, 4}), Mask::of_prefix(0), Mask::in_strides(2, 5)})
     CHECK(mask_of(each.name()) == each);
   for (const char* other : {"",

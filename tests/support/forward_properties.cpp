@@ -311,11 +311,11 @@ void expect_rows_independent(std::int64_t block) {
 
 namespace {
 
-/// What comes of a problem of one head, with `rows_behind` rows of `behind` after the last one of Q, K and V.
-AttentionResult attention_padded(const Problem& problem, std::int64_t rows_behind, float behind) {
+/// The result of a problem of one head, with `padding_rows` rows of `padding` after the last row of Q, K and V.
+AttentionResult attention_padded(const Problem& problem, std::int64_t padding_rows, float padding) {
   const auto padded = [&](const Tensor<float>& tensor) {
     std::vector<std::uint16_t> codes = to_codes(tensor.values, float16);
-    codes.resize(codes.size() + std::size_t(rows_behind * problem.shape.d), float_to_half(behind));
+    codes.resize(codes.size() + std::size_t(padding_rows * problem.shape.d), float_to_half(padding));
     return codes;
   };
   EncodedProblem given = encoded(problem, float16);
@@ -326,26 +326,25 @@ AttentionResult attention_padded(const Problem& problem, std::int64_t rows_behin
 }  // namespace
 
 void expect_nothing_past_the_end() {
-  constexpr std::int64_t rows_behind = 128;
+  constexpr std::int64_t padding_rows = 128;
   for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
     const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
     const auto d = std::size_t(problem.shape.d);
-    const AttentionResult zeros = attention_padded(problem, rows_behind, 0);
-    // With zeros behind, rows that do not exist are zeros. If the result is wrong nevertheless, rows that do are taken
-    // from there.
+    const AttentionResult zeros = attention_padded(problem, padding_rows, 0);
+    // With zero padding, missing rows are zeros. If the result is wrong nevertheless, the cause is not the padding.
     const bool rows_exist = !is_right(problem, zeros);
     const char* const cause = rows_exist ? ""
                                          : "your code loads memory after the tensor into rows of the tile beyond Nq or "
                                            "Nk; they must be zeros, because 0 · NaN = NaN";
     const char* const id = rows_exist ? "unknown" : "tail-not-zeroed";
-    for (const float behind : {1000.0f, nan_value}) {
-      const AttentionResult other = attention_padded(problem, rows_behind, behind);
+    for (const float padding : {1000.0f, nan_value}) {
+      const AttentionResult other = attention_padded(problem, padding_rows, padding);
       for (std::size_t at = 0; at < zeros.O.values.size(); ++at) {
         const float is = other.O.values[at], was = zeros.O.values[at];
         expect(is == was || (std::isnan(is) && std::isnan(was)),
                fmt::format("with Nq={}, Nk={}, row {}, column {} of O is {} when the memory after the last row of Q, K "
                            "and V holds zeros, and {} when it holds {}",
-                           Nq, Nk, at / d, at % d, was, is, behind),
+                           Nq, Nk, at / d, at % d, was, is, padding),
                cause, id);
       }
       expect(other.lse.values == zeros.lse.values, "the LSE depends on the memory after the last row of Q, K and V",

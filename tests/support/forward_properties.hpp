@@ -64,7 +64,7 @@ void expect_no_race();
 
 /// Rows of Q, but for those of one row's `block`, become something else, NaN at last.
 void expect_rows_independent(std::int64_t block = 1);
-/// What lies behind the last row of Q, K and V.
+/// Memory after the last row of Q, K and V has no influence.
 void expect_nothing_past_the_end();
 /// Keys that a query does not see become other numbers; those of tiles that its block does not see become NaN.
 void expect_no_future();
