@@ -62,13 +62,13 @@ void require_tiles(const Chapter& chapter, const judge::Trace& trace, const Trac
 }
 
 /// The tables of --lines.
-struct AskedLines {
+struct RequestedLines {
   std::vector<judge::TraceBeside> beside;
   std::vector<judge::ComparedPart> parts;
 };
 
 json trace_json(const Chapter& chapter, const judge::Tree& tree, const Problem& problem, const TraceOptions& options,
-                const judge::Traced& traced, const AskedLines& lines) {
+                const judge::Traced& traced, const RequestedLines& lines) {
   json launches = json::array();
   for (const judge::TracedLaunch& launch : traced.trace.launches) launches.push_back(launch_json(launch));
   return {{"chapter", chapter.name()},
@@ -123,7 +123,7 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
 
 /// Writes the page, with the second trace of --beside. Prints to stderr what cannot be shown.
 void write_page(const Session& session, const Chapter& chapter, const judge::Tree& tree, const Problem& problem,
-                const TraceOptions& options, const judge::Traced& traced, const AskedLines& lines) {
+                const TraceOptions& options, const judge::Traced& traced, const RequestedLines& lines) {
   std::vector<TraceColumn> columns{
       {title_of(chapter, tree), input_text(problem, options), &traced.trace, lines.parts, lines.beside}};
   judge::Traced other_traced;
@@ -221,7 +221,7 @@ int trace(const Session& session, const TraceOptions& given) {
   }
   if (traced.result == "ok") require_tiles(chapter, traced.trace, options);
 
-  AskedLines lines;
+  RequestedLines lines;
   if (traced.result == "ok" && options.lines) lines.beside = traces_beside(session, chapter, tree, problem, request);
   if (traced.result == "ok") lines.parts = compare_lines(session, traced.trace, lines.beside);
 

@@ -178,10 +178,10 @@ void check_pictures(Inspection& inspection, Findings& findings) {
       why = picture.at("why");
     } else {
       findings.expect(state == "current", fmt::format("{}: {}", file,
-                                                      state == "missing"   ? "missing; ./workbook pictures draws it"
-                                                      : state == "unasked" ? "no pictures.toml asks for it"
-                                                                           : "it is not what the code says by now; "
-                                                                             "./workbook pictures draws it anew"));
+                                                      state == "missing"  ? "missing; ./workbook pictures draws it"
+                                                      : state == "unused" ? "no pictures.toml asks for it"
+                                                                          : "it is not what the code says by now; "
+                                                                            "./workbook pictures draws it anew"));
     }
   }
   findings.detail = fmt::format("{} files of pictures are current", findings.passed);

@@ -124,7 +124,7 @@ std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<s
 
 const char* name(State state) {
   // In the order of State.
-  static constexpr const char* names[] = {"current", "missing", "differs", "unasked", "unknown"};
+  static constexpr const char* names[] = {"current", "missing", "differs", "unused", "unknown"};
   return names[std::size_t(state)];
 }
 
@@ -149,7 +149,7 @@ std::vector<Compared> compare(const std::vector<Picture>& pictures) {
     std::set<fs::path> there;
     for (const auto& entry : fs::directory_iterator(folder)) there.insert(entry.path());
     for (const fs::path& file : there) {
-      if (!files.contains(file)) compared.push_back({file, State::unasked, ""});
+      if (!files.contains(file)) compared.push_back({file, State::unused, ""});
     }
   }
   return compared;

@@ -32,7 +32,7 @@ enum class State {
   current,
   missing,  ///< the file does not exist
   differs,  ///< the file has other contents
-  unasked,  ///< no pictures.toml requests this file
+  unused,   ///< no pictures.toml requests this file
   unknown,  ///< the picture cannot be drawn here
 };
 const char* name(State state);

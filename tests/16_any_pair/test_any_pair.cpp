@@ -337,7 +337,7 @@ void expect_reads(const Input& given, const Tiles& tiles) {
   expect_count(
       reply, "note.masked tile", double(heads * blocks.count(2)), what + "; the mask is applied in partial ones",
       "your code applies the mask in full blocks, or not in partial ones; it must apply it in partial blocks only",
-      "blocks-asked");
+      "blocks-masked");
   // Once for each head.
   const N indices = heads * tiles.warps;
   expect_count(reply, "partial_blocks.load_bytes", double(4 * indices * blocks.count(2)), what + "; 4 bytes per index",

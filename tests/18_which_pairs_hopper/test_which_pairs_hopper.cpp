@@ -371,7 +371,7 @@ namespace {
 /// A call of `work_tiles`: heads of packed sequences, or of one, tiles of 128 queries and 64 keys.
 struct WorksCase {
   Window window;
-  std::int64_t heads, at_once;
+  std::int64_t heads, heads_per_group;
   std::vector<std::int64_t> lengths = {};
   std::int64_t q_tiles() const {
     if (lengths.empty()) return tiles_of(window.Nq, 128);
@@ -380,7 +380,7 @@ struct WorksCase {
     return tiles;
   }
   std::string text() const {
-    return fmt::format("{} heads, heads_per_group {}, {}{}", heads, at_once, window.text(),
+    return fmt::format("{} heads, heads_per_group {}, {}{}", heads, heads_per_group, window.text(),
                        lengths.empty() ? "" : fmt::format(", lengths {}", fmt::join(lengths, ", ")));
   }
 };
@@ -409,11 +409,11 @@ struct OtherWork {
 
   /// The head and the tile, counted over all sequences.
   std::pair<std::int64_t, std::int64_t> head_and_tile(const WorksCase& c, std::int64_t number) const {
-    const std::int64_t tiles = c.q_tiles(), at_once = all_heads ? c.heads : c.at_once;
-    const std::int64_t first_head = number / (at_once * tiles) * (groups_for_heads ? 1 : at_once);
+    const std::int64_t tiles = c.q_tiles(), heads_per_group = all_heads ? c.heads : c.heads_per_group;
+    const std::int64_t first_head = number / (heads_per_group * tiles) * (groups_for_heads ? 1 : heads_per_group);
     const std::int64_t of_these = number - first_head * tiles;
-    const std::int64_t heads = full_groups ? at_once : std::min(at_once, c.heads - first_head);
-    std::int64_t head = of_these % heads, tile = of_these / (full_group_for_tile ? at_once : heads);
+    const std::int64_t heads = full_groups ? heads_per_group : std::min(heads_per_group, c.heads - first_head);
+    std::int64_t head = of_these % heads, tile = of_these / (full_group_for_tile ? heads_per_group : heads);
     if (head_by_head) head = of_these / tiles, tile = of_these % tiles;
     if (exchanged) std::swap(head, tile);
     return {(heads_again ? 0 : first_head) + head, first_tiles_first ? tile : tiles - (one_tile_on ? 0 : 1) - tile};
@@ -531,7 +531,7 @@ void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& 
   for (const std::int64_t length : c.lengths) starts.push_back(starts.back() + std::int32_t(length));
   const std::int64_t count = c.heads * c.q_tiles(), some_more = 3;
   worker::Call request = window_call("work_tiles", c.window);
-  request.number("heads", double(c.heads)).number("heads_per_group", double(c.at_once));
+  request.number("heads", double(c.heads)).number("heads_per_group", double(c.heads_per_group));
   request.number("q_tiles", double(c.q_tiles())).number("count", double(count + some_more));
   request.input("starts", starts).output<std::int32_t>("numbers", std::size_t(7 * (count + some_more)));
   const auto numbers = call(request).output<std::int32_t>("numbers");

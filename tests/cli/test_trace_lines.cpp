@@ -130,17 +130,17 @@ TEST_CASE("trace --lines --beside book: conflicts are at the reader's line only,
   REQUIRE(columns.size() == 2);
   CHECK(contains(columns[0]["title"], "(your code, on the simulator)"));
   CHECK(contains(columns[1]["title"], "(the book's solution, on the simulator)"));
-  std::size_t conflicts = 0, told = 0;
+  std::size_t conflicts = 0, listed = 0;
   for (const json& part : document["lines"]) {
     for (const json& line : part["lines"]) conflicts += !line["worst"].is_null();
   }
   for (const json& part : columns[0]["lines"]["parts"]) {
     for (const json& access : part["worst"]) {
       CHECK(contains(access["words"], fmt::format("access bank {}", access["bank"].get<int>())));
-      ++told;
+      ++listed;
     }
   }
-  CHECK(told == conflicts);
+  CHECK(listed == conflicts);
 
   const Ran shown = book.run(traced({"3", "--lines"}));
   CHECK(shown.exit_code == 0);

@@ -72,7 +72,7 @@ class Subjects {
     std::vector<worker::WorkerJob> jobs;
     std::vector<const book::Chapter*> chapters;
     for (const book::Chapter& chapter : workspace_.book.chapters) {
-      if (!chapter.runs_on(backend_) || !is_asked_for(chapter)) continue;
+      if (!chapter.runs_on(backend_) || !is_selected(chapter)) continue;
       chapters.push_back(&chapter);
       jobs.push_back(whole_job(workspace_, chapter, solutions_tree(workspace_, chapter), backend_));
     }
@@ -122,7 +122,7 @@ class Subjects {
   }
 
  private:
-  static bool is_asked_for(const book::Chapter& chapter) {
+  static bool is_selected(const book::Chapter& chapter) {
     const char* numbers = std::getenv("WORKBOOK_STAGES");
     return numbers == nullptr ||
            fmt::format(",{},", numbers).find(fmt::format(",{},", chapter.number)) != std::string::npos;

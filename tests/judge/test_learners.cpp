@@ -56,22 +56,22 @@ Tree learners_tree(const Workspace& workspace, const book::Chapter& chapter, con
   return tree;
 }
 
-void expect_narrowed(const LearnersMistake& mistake, const ChapterRun& run) {
+void expect_localized(const LearnersMistake& mistake, const ChapterRun& run) {
   std::vector<const Verdict*> verdicts;
-  std::string told;
+  std::string output;
   for (const Verdict& verdict : run.tests) {
     if (verdict.exercise == mistake.change.exercise) verdicts.push_back(&verdict);
-    told += fmt::format("{}: {}\n{}\n", name(verdict.result), verdict.test, verdict.message);
+    output += fmt::format("{}: {}\n{}\n", name(verdict.result), verdict.test, verdict.message);
   }
   const Conclusion conclusion = conclude(verdicts);
   bool said = mistake.says.empty(), said_what_is_wrong = false;
   for (const std::string& fact : conclusion.facts) {
-    told += "fact: " + fact + "\n";
+    output += "fact: " + fact + "\n";
     said = said || fact.find(mistake.says) != std::string::npos;
     said_what_is_wrong |= !mistake.never.empty() && fact.find(mistake.never) != std::string::npos;
   }
-  for (const Cause& cause : conclusion.causes) told += fmt::format("cause {}: {}\n", cause.id, cause.text());
-  INFO(mistake.change.id << ":\n" << told);
+  for (const Cause& cause : conclusion.causes) output += fmt::format("cause {}: {}\n", cause.id, cause.text());
+  INFO(mistake.change.id << ":\n" << output);
   CHECK_FALSE(run.none_failed());
   CHECK(said);
   CHECK_FALSE(said_what_is_wrong);
@@ -99,7 +99,7 @@ void check_chapter(int number) {
   const Built built = build_plans(here, plans);
   for (std::size_t i = 0; i < mistakes.size(); ++i) {
     request.exercise = mistakes[i].change.exercise;
-    expect_narrowed(mistakes[i], run_plan(here, plans[i], built, request));
+    expect_localized(mistakes[i], run_plan(here, plans[i], built, request));
   }
 }
 

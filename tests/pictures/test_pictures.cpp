@@ -81,7 +81,7 @@ TEST_CASE("an outdated, a missing and an unused picture are reported") {
 
   folder.write("pictures/second.svg", "<svg />\n");
   CHECK(states(compare(both)) == std::vector{State::current, State::differs});
-  CHECK(states(compare({both[0]})) == std::vector{State::current, State::unasked});
+  CHECK(states(compare({both[0]})) == std::vector{State::current, State::unused});
   fs::remove(second);
   CHECK(states(compare(both)) == std::vector{State::current, State::missing});
 

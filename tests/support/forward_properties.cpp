@@ -122,8 +122,8 @@ void expect_tiles_for_every_size(int least_KiB) {
 void expect_agrees_with_previous() {
   for (const std::int64_t d : {64, 128})
     for (const char* kind : {"normal", "rising maximum", "value mean"})
-      expect_as_before(input(kind, {1, 2, 2, 100, 140, d}, 100));
-  expect_as_before(input("rising maximum", {1, 2, 2, 140, 33, 64}, 44));
+      expect_same_as_previous(input(kind, {1, 2, 2, 100, 140, d}, 100));
+  expect_same_as_previous(input("rising maximum", {1, 2, 2, 140, 33, 64}, 44));
 }
 
 void expect_any_scale() {

@@ -190,7 +190,7 @@ void expect_lse(const Input& given, const Tiles& wish) {
                {oracle.lse, lse_bounds(oracle, problem, precision()), layout, describe(problem, given.name)});
 }
 
-void expect_as_before(const Input& given) {
+void expect_same_as_previous(const Input& given) {
   const Problem problem = in_element(given.problem);
   const Tiles tiles = usual_tiles(problem.shape.d);
   const AttentionResult now = expect_right(given), before = previous_attention(problem);

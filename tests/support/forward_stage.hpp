@@ -88,7 +88,7 @@ AttentionResult expect_right(const Input& given, const Tiles& wish = {}, std::op
 /// The LSE alone; O is not looked at.
 void expect_lse(const Input& given, const Tiles& wish = {});
 /// O alone against that of the previous chapter's stage, which is within its own bounds of the oracle, as this is.
-void expect_as_before(const Input& given);
+void expect_same_as_previous(const Input& given);
 
 /// What comes back with the tiles nearest to `wish`, for tests that count.
 AttentionResult attention(const Input& given, const Tiles& wish);

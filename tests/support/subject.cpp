@@ -219,7 +219,7 @@ Reply call(const Call& call) {
   return reply;
 }
 
-void be_patient(double times) {
+void extend_time_limit(double times) {
   patient_test = current_test();
   patience = times;
 }
@@ -240,7 +240,7 @@ void expect_many_heads(std::int64_t heads, Numbers numbers,
   for (std::int64_t i = 0; i < ends && right; ++i) right = of_ends(i).empty() && of_ends(heads - 1 - i).empty();
   if (right) return expect(true, "");
   numbers["unobserved"] = 1;
-  be_patient(6);
+  extend_time_limit(6);
   const WrongWithHead of_all = call_with(numbers);
   // Where one is wrong that no other can be taken for in 16 bits, it is not their number.
   std::string first;
@@ -404,10 +404,10 @@ const worker::StageDescription& stage_of(const std::string& pass, const Numbers&
   const worker::StageDescription* stage =
       found->second.find(worker::operation_for(pass, or_own(element), context().element));
   if (stage == nullptr) return nothing;
-  const auto is_asked = [&](const worker::StageDescription& variant) {
+  const auto is_requested = [&](const worker::StageDescription& variant) {
     return tile(numbers, variant.number.c_str()) == variant.value;
   };
-  const auto variant = std::ranges::find_if(stage->variants, is_asked);
+  const auto variant = std::ranges::find_if(stage->variants, is_requested);
   return variant == stage->variants.end() ? *stage : *variant;
 }
 

@@ -22,23 +22,23 @@ using Numbers = std::map<std::string, double>;
 /// Calls the code under test: the graft of the running test's exercise, or the whole chapter for [whole].
 worker::Reply call(const worker::Call& call);
 
-/// Each call of the running test may take so many times as long as the time limit says.
-void be_patient(double times);
+/// Multiplies the time limit of each call of the running test by `times`.
+void extend_time_limit(double times);
 
-/// Each call of the running test may take so many bytes of memory of its own: the system gives no more. One that wants
-/// more ends the test with this cause.
+/// Limits the memory that each call of the running test may allocate. A call that exceeds the limit ends the test with
+/// this cause.
 void allow_memory(std::uint64_t bytes, const judge::Cause& cause);
 
-/// Calls the previous chapter's stage (the book's own, unless the reader asked for theirs).
+/// Calls the previous chapter's stage: the book's, unless the reader requested their own.
 worker::Reply call_previous(const worker::Call& call);
 
 /// The value of the number "skipped_batches" (common/cuda/skipped_batches.hpp) for which the skipped batches, of so
 /// many elements each, have 2^32 elements: the offsets of what follows exceed 32 bits. Skips the test on the GPU.
 double batches_beyond_32_bits(std::int64_t elements);
 
-/// Each of so many heads, more than a grid has rows, is right. call_with(numbers): calls the code under test, and gives
-/// what says of a head what is wrong with it, or nothing. The first and the last blocks of each launch run, which
-/// tells; only if some of their heads are not right, all do: blocks may be numbered otherwise than heads.
+/// Each of `heads` heads, more than a grid has rows, is right. call_with(numbers) calls the code under test, and returns
+/// a function that describes the error in a head, or returns an empty text. At first only the first and the last blocks
+/// of each launch run. If some of their heads are wrong, all blocks run: block indices may not follow the heads.
 using WrongWithHead = std::function<std::string(std::int64_t head)>;
 void expect_many_heads(std::int64_t heads, Numbers numbers,
                        const std::function<WrongWithHead(const Numbers&)>& call_with);

@@ -287,8 +287,8 @@ TEST_CASE("extra_bytes is the peak of the bytes allocated by operator new, exact
   CHECK(extra("allocate vector", 1000) == 4000);
   CHECK(extra("allocate vector", 1) == 4);
   CHECK(extra("allocate vector", 0) == 0);
-  CHECK(extra("allocate twice in turn", 1000) == 4000);
-  CHECK(extra("allocate twice at once", 1000) == 8000);
+  CHECK(extra("allocate twice in sequence", 1000) == 4000);
+  CHECK(extra("allocate twice together", 1000) == 8000);
   CHECK(extra("allocate in every way", 1000) == 1 + 1000 + 1000 + 64 + 64000);
   CHECK(extra("allocate in threads", 100'000) >= 400'000);  // a std::thread allocates as well
   CHECK(extra("allocate in threads", 100'000) <= 401'000);
