@@ -36,9 +36,10 @@ worker::Reply call_previous(const worker::Call& call);
 /// many elements each, have 2^32 elements: the offsets of what follows exceed 32 bits. Skips the test on the GPU.
 double batches_beyond_32_bits(std::int64_t elements);
 
-/// Each of `heads` heads, more than a grid has rows, is right. call_with(numbers) calls the code under test, and returns
-/// a function that describes the error in a head, or returns an empty text. At first only the first and the last blocks
-/// of each launch run. If some of their heads are wrong, all blocks run: block indices may not follow the heads.
+/// Each of `heads` heads, more than a grid has rows, is right. call_with(numbers) calls the code under test, and
+/// returns a function that describes the error in a head, or returns an empty text. At first only the first and the
+/// last blocks of each launch run. If some of their heads are wrong, all blocks run: block indices may not follow the
+/// heads.
 using WrongWithHead = std::function<std::string(std::int64_t head)>;
 void expect_many_heads(std::int64_t heads, Numbers numbers,
                        const std::function<WrongWithHead(const Numbers&)>& call_with);
