@@ -232,7 +232,7 @@ void consider(Block& block, const Record& record) {
                               record.type};
   std::uint64_t address[kWarpSize] = {};
   if (matrix.loaded_by_ldsm()) {
-    for (int matrices = 0; matrix.ldsm_rows(matrices, address); ++matrices)
+    for (int index = 0; matrix.ldsm_rows(index, address); ++index)
       tracer.consider(block, record.pc, address, 0xff, 16, 8, true);
     return;
   }
