@@ -6,7 +6,7 @@
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
 #include "tests/support/forward_stage.hpp"
-#include "tests/support/product.hpp"
+#include "tests/support/matmul.hpp"
 
 using namespace workbook;
 using namespace workbook::test;

@@ -8,7 +8,7 @@
 
 #include "common/attention/element.hpp"
 #include "tests/support/forward_properties.hpp"
-#include "tests/support/product.hpp"
+#include "tests/support/matmul.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -128,7 +128,7 @@ TEST_CASE("each lane's elements match the PTX layout", "[8.1]") {
 }
 
 TEST_CASE("one mma multiplies the elements at these positions", "[8.1]") {
-  Product{"multiply", false, half_tensor({1, 1, 16, 16}, 1), half_tensor({1, 1, 16, 8}, 2)}.expect_right(
+  Matmul{"multiply", false, half_tensor({1, 1, 16, 16}, 1), half_tensor({1, 1, 16, 8}, 2)}.expect_right(
       "C = A B, normal A and B, seeds 1 and 2");
 }
 

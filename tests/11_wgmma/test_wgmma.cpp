@@ -8,7 +8,7 @@
 
 #include "common/attention/element.hpp"
 #include "tests/support/forward_properties.hpp"
-#include "tests/support/product.hpp"
+#include "tests/support/matmul.hpp"
 #include "tests/support/warp_specialised.hpp"
 
 using namespace workbook;
@@ -78,7 +78,7 @@ void expect_accumulator_layout() {
 /// One of the warm-up's matmuls: A Bᵀ, or A B if `MN_major`.
 void expect_matmul(bool MN_major, std::int64_t d) {
   const Tensor<float> A = half_tensor({1, 1, 64, MN_major ? 64 : d}, 1), B = half_tensor({1, 1, 64, d}, 2);
-  Product{MN_major ? "multiply_MN_major" : "multiply_K_major", !MN_major, A, B, {{"d", double(d)}}}.expect_right(
+  Matmul{MN_major ? "multiply_MN_major" : "multiply_K_major", !MN_major, A, B, {{"d", double(d)}}}.expect_right(
       fmt::format("C = A {}, normal A and B, d={}", MN_major ? "B" : "Bᵀ", d));
 }
 

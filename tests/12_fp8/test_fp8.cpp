@@ -11,7 +11,7 @@
 #include "common/attention/half.hpp"
 #include "tests/support/context.hpp"
 #include "tests/support/forward_properties.hpp"
-#include "tests/support/product.hpp"
+#include "tests/support/matmul.hpp"
 #include "tests/support/warp_specialised.hpp"
 
 using namespace workbook;

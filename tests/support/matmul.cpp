@@ -1,4 +1,4 @@
-#include "tests/support/product.hpp"
+#include "tests/support/matmul.hpp"
 
 #include <cmath>
 
@@ -12,7 +12,7 @@ Tensor<float> half_tensor(const std::array<std::int64_t, 4>& sizes, std::uint64_
   return tensor;
 }
 
-worker::Reply Product::reply() const {
+worker::Reply Matmul::reply() const {
   const std::vector<std::uint16_t> A_codes = to_codes(A.values, float16), B_codes = to_codes(B.values, float16);
   worker::Call request(operation);
   for (const auto& [name, value] : numbers) request.number(name, value);
@@ -21,11 +21,11 @@ worker::Reply Product::reply() const {
   return call(request);
 }
 
-Tensor<float> Product::C() const {
+Tensor<float> Matmul::C() const {
   return tensor(reply(), "C", {1, 1, A.sizes[2], B.sizes[transposed ? 2 : 3]});
 }
 
-void Product::expect_right(const std::string& what) const {
+void Matmul::expect_right(const std::string& what) const {
   const Tensor<float> got = C();
   Tensor<double> expected(got.sizes), size(got.sizes);
   for (std::int64_t i = 0; i < got.sizes[2]; ++i) {

@@ -1,4 +1,4 @@
-// A product of two matrices by tensor cores, as warm-ups make it.
+// A matmul by tensor cores, as warm-ups run it.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace workbook::test {
 Tensor<float> half_tensor(const std::array<std::int64_t, 4>& sizes, std::uint64_t seed);
 
 /// What an operation is given: A (rows, depth) and B, as codes of fp16, for C = A·B or, transposed, A·Bᵀ, in floats.
-struct Product {
+struct Matmul {
   std::string operation;
   bool transposed = true;
   Tensor<float> A, B;
