@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "tests/15_which_pairs/masks.hpp"
-#include "tests/support/slips.hpp"
+#include "tests/support/numbered.hpp"
+#include "tests/support/subject.hpp"
 
 namespace workbook::test {
 
