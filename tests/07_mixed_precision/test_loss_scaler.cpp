@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "common/attention/half.hpp"
@@ -55,34 +54,13 @@ void expect_gradients(const std::vector<float>& gradients, float scale) {
   expect(step.taken, "the step was taken, but your code returned false",
          "your code returns the wrong value; it must return whether it called the optimiser", "returns-wrong");
 
-  const auto all = [&](const std::function<float(float)>& expected) {
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-      if (step.given[i] != expected(gradients[i])) return false;
-    return true;
-  };
-  const auto right = [&](float g) { return through_fp16(g, scale); };
-  if (all(right)) return expect(true, "");
-  std::size_t first = 0;
-  while (step.given[first] == right(gradients[first])) ++first;
-  std::string cause, id = "unknown";
-  if (all([&](float g) { return half_to_float(float_to_half(scale * g)); })) {
-    cause = "your code passes scaled gradients to the optimiser; it must divide them by the scale first";
-    id = "not-unscaled";
-  } else if (all([&](float g) { return right(g) / scale; })) {
-    cause = "your code divides the gradients by the scale twice; it must divide them once";
-    id = "unscaled-twice";
-  } else if (all([&](float g) { return right(g) * scale * scale; })) {
-    cause = "your code multiplies the gradients by the scale; it must divide them by it";
-    id = "scale-multiplied";
-  } else if (all([&](float g) { return half_to_float(float_to_half(right(g))); })) {
-    cause =
-        "your code stores the unscaled gradients in fp16, where small ones become 0 again; it must store them in fp32";
-    id = "unscaled-in-fp16";
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const float right = through_fp16(gradients[i], scale);
+    if (step.given[i] != right)
+      expect(false,
+             fmt::format("with the scale {}, gradient {} of the loss is {}; the optimiser received {}, expected {}",
+                         scale, i, gradients[i], step.given[i], right));
   }
-  expect(false,
-         fmt::format("with the scale {}, gradient {} of the loss is {}; the optimiser received {}, expected {}", scale,
-                     first, gradients[first], step.given[first], right(gradients[first])),
-         cause, id);
 }
 
 void expect_skipped(float bad, std::size_t index, std::size_t n) {
@@ -90,19 +68,8 @@ void expect_skipped(float bad, std::size_t index, std::size_t n) {
   gradients[index] = bad;
   const Step step = scaled_step(gradients, 1024);
   const std::string what = fmt::format("gradient {} of {} is {}", index, n, bad);
-  const bool last = index == n - 1, nan = std::isnan(bad);
-  // If the optimiser is called more than once, the cause is not a missing check of the gradients.
-  const bool once = step.optimiser_calls == 1 && scaled_step(normal_values(n, 3), 1024).optimiser_calls == 1;
-  expect(step.optimiser_calls == 0, what + fmt::format(", but the optimiser was called {} times", step.optimiser_calls),
-         !once           ? ""
-         : nan           ? "your code treats NaN as finite; it must detect infinity and NaN"
-         : index == 0    ? "your code takes the step although a gradient is not finite; it must skip the step"
-         : last && n % 2 ? "your code does not check the last gradients; it must check all of them"
-                         : "your code checks only some of the gradients; it must check all of them",
-         !once        ? "unknown"
-         : nan        ? "nan-counts-as-finite"
-         : index == 0 ? "step-on-non-finite"
-                      : "only-some-checked");
+  expect(step.optimiser_calls == 0,
+         what + fmt::format(", but the optimiser was called {} times", step.optimiser_calls));
   expect(!step.taken, what + ", and the step was skipped, but your code returned true",
          "your code returns the wrong value; it must return whether it called the optimiser", "returns-wrong");
 }
@@ -132,70 +99,13 @@ std::vector<State> scaler(const Options& options, const std::vector<std::int32_t
   return states;
 }
 
-/// A scaler, right or with one mistake: which one, by its id.
-std::vector<State> simulated(const Options& o, const std::vector<std::int32_t>& bad, const std::string& mistake) {
-  float scale = float(o.initial);
-  std::int64_t good = 0;
-  std::vector<State> states;
-  for (const std::int32_t is_bad : bad) {
-    if (is_bad && mistake != "backoff-missing") {
-      const float smaller = float(scale * (mistake == "backoff-grows" ? o.growth : o.backoff));
-      if (smaller >= std::numeric_limits<float>::min() || mistake == "falls-to-zero") scale = smaller;
-      if (mistake != "counter-not-reset") good = 0;
-    } else if (is_bad) {
-      good = 0;
-    } else {
-      ++good;
-      const bool grow = mistake == "grows-every-step"  ? true
-                        : mistake == "grows-too-early" ? good + 1 >= o.interval
-                        : mistake == "grows-too-late"  ? good > o.interval
-                                                       : good >= o.interval;
-      if (grow) {
-        const float larger = float(scale * o.growth);
-        if (std::isfinite(larger) || mistake == "grows-to-infinity") scale = larger;
-        if (mistake != "counter-kept-after-growth") good = 0;
-      }
-    }
-    states.push_back({scale, std::int32_t(good)});
-  }
-  return states;
-}
-
 void expect_states(const Options& options, const std::vector<std::int32_t>& bad, const std::vector<State>& expected) {
   const std::vector<State> got = scaler(options, bad);
-  if (got == expected) return expect(true, "");
-  const std::pair<const char*, const char*> mistakes[] = {
-      {"counter-not-reset",
-       "your code keeps the count of good steps after a skipped step; it must reset the count to 0"},
-      {"grows-every-step",
-       "your code increases the scale after every good step; it must do so after growth_interval good steps in a row"},
-      {"grows-too-early",
-       "your code increases the scale a step too early; it must do so in good step number growth_interval in a row"},
-      {"grows-too-late",
-       "your code increases the scale a step too late; it must do so in good step number growth_interval in a row"},
-      {"counter-kept-after-growth",
-       "your code keeps the count of good steps when the scale grows; it must reset the count to 0"},
-      {"grows-to-infinity",
-       "your code lets the scale become infinite; it must keep the scale if the larger scale is not finite"},
-      {"falls-to-zero",
-       "your code lets the scale fall below 2^-126, where 1/scale may be infinite; it must keep the scale instead"},
-      {"backoff-missing", "your code keeps the scale after a skipped step; it must multiply it by backoff"},
-      {"backoff-grows", "your code increases the scale after a skipped step; it must multiply it by backoff"},
-  };
-  std::string cause, id = "unknown";
-  for (const auto& [mistake, sentence] : mistakes) {
-    if (got != simulated(options, bad, mistake)) continue;
-    cause = sentence;
-    id = mistake;
-    break;
-  }
-  std::size_t at = 0;
-  while (got[at] == expected[at]) ++at;
-  expect(false,
-         fmt::format("after step {} ({}), the scale is {} and the count of good steps is {}, expected {} and {}",
-                     at + 1, bad[at] ? "bad" : "good", got[at].scale, got[at].good_steps, expected[at].scale,
-                     expected[at].good_steps),
-         cause, id);
+  for (std::size_t at = 0; at < bad.size(); ++at)
+    expect(got[at] == expected[at],
+           fmt::format("after step {} ({}), the scale is {} and the count of good steps is {}, expected {} and {}",
+                       at + 1, bad[at] ? "bad" : "good", got[at].scale, got[at].good_steps, expected[at].scale,
+                       expected[at].good_steps));
 }
 
 // ---- 7.6 -----------------------------------------------------------------------------------------------------------
@@ -227,13 +137,6 @@ Weights updated(const std::vector<float>& master, const std::vector<float>& grad
           reply.output<std::uint16_t>("weights"), reply};
 }
 
-/// A weight after `steps` updates, if it is kept in fp16.
-float updated_in_fp16(float weight, float gradient, float rate, int steps) {
-  weight = half_to_float(float_to_half(weight));
-  for (int step = 0; step < steps; ++step) weight = half_to_float(float_to_half(weight - rate * gradient));
-  return weight;
-}
-
 void expect_weights(const std::vector<float>& master, const std::vector<float>& gradients, float rate, int steps) {
   const Weights got = updated(master, gradients, {.rate = rate, .steps = steps});
   for (std::size_t i = 0; i < master.size(); ++i) {
@@ -243,68 +146,12 @@ void expect_weights(const std::vector<float>& master, const std::vector<float>& 
     const double allowed = steps * size * 2 * 0x1p-24 + std::numeric_limits<float>::denorm_min();
     const std::string what = fmt::format("weight {} starts at {}, its gradient is {} in each of {} steps of rate {}; ",
                                          i, master[i], gradients[i], steps, rate);
-    if (!(std::abs(double(got.master[i]) - expected) <= allowed)) {
-      // Known mistakes, step by step. A mistake that affects all weights must explain all of them.
-      float wrong_way = master[i];
-      for (int step = 0; step < steps; ++step) wrong_way += rate * gradients[i];
-      bool in_fp16 = true, some_move = false, some_right = false;
-      for (std::size_t j = 0; j < master.size(); ++j) {
-        const float kept = updated_in_fp16(master[j], gradients[j], rate, steps);
-        in_fp16 = in_fp16 && (got.master[j] == kept || half_to_float(float_to_half(got.master[j])) == kept);
-        some_move = some_move || kept != half_to_float(float_to_half(master[j]));
-        const double right = double(master[j]) - double(steps) * double(rate) * double(gradients[j]);
-        some_right = some_right || (gradients[j] != 0 && got.master[j] != master[j] &&
-                                    std::abs(double(got.master[j]) - right) <= 1e-5 * std::abs(right));
-      }
-      in_fp16 = in_fp16 && some_move;  // weights that never move are not kept in fp16 for that
-      const bool left_out = got.master[i] == master[i] && some_right;
-      const bool without_rate = std::abs(double(got.master[i]) - (master[i] - double(steps) * gradients[i])) <=
-                                allowed + steps * std::abs(double(gradients[i])) * 0x1p-22;
-      const auto takes = [&](std::size_t j) {
-        return j < gradients.size() &&
-               std::abs(got.master[i] - (double(master[i]) - double(steps) * double(rate) * double(gradients[j]))) <=
-                   allowed;
-      };
-      const bool of_a_neighbour = takes(i ^ 1) || takes(i ^ 2) || takes(i ^ 3);
-      expect(false, what + fmt::format("the master weight is {}, not {}", got.master[i], expected),
-             got.master[i] == wrong_way ? "the update goes up the gradient, not down"
-             : without_rate             ? "the learning rate is left out"
-             : in_fp16        ? "the master weights are kept in fp16: an update below half a step of fp16 vanishes"
-             : left_out       ? "some weights are not updated, others are"
-             : of_a_neighbour ? "a weight takes the gradient of a neighbour among its group of four"
-                              : "",
-             got.master[i] == wrong_way ? "update-sign"
-             : without_rate             ? "no-learning-rate"
-             : in_fp16                  ? "master-in-fp16"
-             : left_out                 ? "weights-left-out"
-             : of_a_neighbour           ? "gradient-of-a-neighbour"
-                                        : "unknown");
-    }
+    expect(std::abs(double(got.master[i]) - expected) <= allowed,
+           what + fmt::format("the master weight is {}, not {}", got.master[i], expected));
     const std::uint16_t right = float_to_half(got.master[i]);
-    if (got.codes[i] != right) {
-      const float number = half_to_float(got.codes[i]);
-      const bool toward_zero = std::abs(number) <= std::abs(got.master[i]) &&
-                               std::abs(number - got.master[i]) < std::abs(half_to_float(right)) * 0x1p-10;
-      const bool one_step_old =
-          got.codes[i] == float_to_half(float(double(got.master[i]) + double(rate) * double(gradients[i])));
-      const std::size_t other = i ^ 1;
-      const bool swapped =
-          other < master.size() && got.codes[i] == float_to_half(got.master[other]) && got.codes[other] == right;
-      expect(false,
-             what + fmt::format("the master weight is {}, its fp16 copy is {}, expected {}", got.master[i], number,
-                                half_to_float(right)),
-             swapped ? "your code exchanges two adjacent weights of the copy; the copy must have the order of the "
-                       "master weights"
-             : one_step_old ? "your code copies the weight from before the update; it must copy the updated weight"
-             : toward_zero  ? "your code rounds the copy toward zero; it must round it to nearest even"
-                            : "",
-             swapped        ? "pair-swapped"
-             : one_step_old ? "copy-before-update"
-             : toward_zero  ? "copy-rounds-toward-zero"
-                            : "unknown");
-    }
+    expect(got.codes[i] == right, what + fmt::format("the master weight is {}, its fp16 copy is {}, expected {}",
+                                                     got.master[i], half_to_float(got.codes[i]), half_to_float(right)));
   }
-  expect(true, "");
 }
 
 }  // namespace
@@ -335,16 +182,8 @@ TEST_CASE("a gradient that overflows when unscaled skips the step", "[7.3]") {
   std::vector<float> gradients(100, 1);
   gradients[40] = std::numeric_limits<float>::max();
   const Step step = scaled_step(gradients, 0x1p-120f);
-  // If an infinity at this index passes too, the cause is not that the check comes before unscaling.
-  std::vector<float> infinite(100, 1);
-  infinite[40] = infinity;
-  const bool once = step.optimiser_calls == 1 && scaled_step(infinite, 1).optimiser_calls == 0;
   expect(step.optimiser_calls == 0 && !step.taken,
-         "with the scale 2^-120, a gradient is 256 in fp16 and infinite when unscaled, but the optimiser was called",
-         once ? "your code checks the scaled gradients; it must check the unscaled ones, which can overflow even if "
-                "the scaled ones are finite"
-              : "",
-         once ? "checked-before-unscaling" : "unknown");
+         "with the scale 2^-120, a gradient is 256 in fp16 and infinite when unscaled, but the optimiser was called");
 }
 
 TEST_CASE("the scaler follows GradScaler step for step", "[7.4]") {
@@ -458,61 +297,17 @@ TEST_CASE("momentum is the decayed sum of the gradients", "[7.6]") {
                            before = normal_values(301, 9);
   constexpr double decay = 0.75, rate = 0.125;
   const int steps = 5;
-  struct Step {
-    double momentum, moved;  // the new one, and by how much the weight falls
-  };
-  struct Rule {
-    Step (*step)(double momentum, double gradient);
-    const char *cause, *id;
-  };
-  using D = double;
-  static constexpr Rule right{[](D m, D g) { return Step{decay * m + g, rate * (decay * m + g)}; }, "", ""};
-  static constexpr Rule others[] = {
-      {[](D m, D g) {
-         return Step{m, rate * g};
-       },
-       "your code subtracts rate · gradient from the weight; it must subtract rate · momentum", "no-momentum"},
-      {[](D m, D g) {
-         return Step{decay * m + g, rate * m};
-       },
-       "your code updates the weight with the old momentum; it must compute the new momentum first",
-       "momentum-one-step-old"},
-      {[](D m, D g) {
-         return Step{m, rate * (decay * m + g)};
-       },
-       "your code does not store the new momentum; it must keep it for the next step", "momentum-not-kept"},
-      {[](D m, D g) {
-         return Step{decay * m + (1 - decay) * g, rate * (decay * m + (1 - decay) * g)};
-       },
-       "your code multiplies the gradient by 1 - decay; the momentum must be decay · momentum + gradient",
-       "momentum-is-a-mean"},
-      {[](D m, D g) {
-         return Step{decay * m + rate * g, decay * m + rate * g};
-       },
-       "your code multiplies the gradient by the rate in the momentum; it must apply the rate only in the update of "
-       "the weight",
-       "rate-in-momentum"}};
   const Weights got = updated(master, gradients, {float(rate), float(decay), steps, false, before});
   for (std::size_t i = 0; i < master.size(); ++i) {
-    const auto after = [&](const Rule& rule) {
-      Step now{before[i], 0};
-      double weight = master[i];
-      for (int step = 0; step < steps; ++step) now = rule.step(now.momentum, gradients[i]), weight -= now.moved;
-      return std::pair{weight, now.momentum};
-    };
-    const auto [weight, momentum] = after(right);
+    double weight = master[i], momentum = before[i];
+    for (int step = 0; step < steps; ++step) momentum = decay * momentum + gradients[i], weight -= rate * momentum;
     // No intermediate value is larger.
     const double most = std::abs(before[i]) + steps * std::abs(double(gradients[i])), error = steps * 4 * 0x1p-24;
-    const auto is = [&](double value) {
-      return std::abs(double(got.master[i]) - value) <= error * (std::abs(master[i]) + steps * rate * most);
-    };
-    const Rule* other = std::ranges::find_if(others, [&](const Rule& rule) { return is(after(rule).first); });
-    const bool known = other != std::end(others);
-    expect(is(weight) && std::abs(double(got.momentum[i]) - momentum) <= error * most,
+    expect(std::abs(double(got.master[i]) - weight) <= error * (std::abs(master[i]) + steps * rate * most) &&
+               std::abs(double(got.momentum[i]) - momentum) <= error * most,
            fmt::format("weight {} of {}, momentum {}, gradient {} in each of {} steps: the weight is {} and the "
                        "momentum {}, expected {} and {}",
-                       i, master[i], before[i], gradients[i], steps, got.master[i], got.momentum[i], weight, momentum),
-           known ? other->cause : "", known ? other->id : "unknown");
+                       i, master[i], before[i], gradients[i], steps, got.master[i], got.momentum[i], weight, momentum));
   }
 }
 

@@ -506,20 +506,15 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
   expect_all_close(all);
 }
 
-void expect(bool condition, const std::string& message, const std::string& cause,
-            const std::vector<std::string>& fitting) {
+void expect(bool condition, const std::string& message, const std::string& cause, const std::string& diagnosis) {
   if (condition) {
     SUCCEED();
     return;
   }
   Outcome outcome{Result::failed, headline("") + "\n  " + message + printed_text()};
-  if (!fitting.empty())
-    outcome.cause = Cause{fitting[0], cause, "", {fitting.begin() + 1, fitting.end()}, counting_test == current_test()};
+  if (!diagnosis.empty() && diagnosis != judge::kUnknown)
+    outcome.cause = Cause{diagnosis, cause, "", {}, counting_test == current_test()};
   end_test(std::move(outcome));
-}
-void expect(bool condition, const std::string& message, const std::string& cause, const std::string& diagnosis) {
-  const bool known = !diagnosis.empty() && diagnosis != judge::kUnknown;
-  expect(condition, message, cause, known ? std::vector{diagnosis} : std::vector<std::string>());
 }
 
 void expect_count(const Reply& reply, const std::string& name, double expected, const std::string& why,

@@ -105,9 +105,6 @@ void expect_written(float value, const std::string& tensor);
 /// Ends the test as failed with `message` unless `condition` holds. `cause`: what it most likely is; `diagnosis`: id.
 void expect(bool condition, const std::string& message, const std::string& cause = "",
             const std::string& diagnosis = "");
-/// The same with the ids of all mistakes that fit, of which `cause` says the first.
-void expect(bool condition, const std::string& message, const std::string& cause,
-            const std::vector<std::string>& fitting);
 
 /// Ends the test as failed unless the counter `name` is exactly `expected`. `why`: what it counts, and the formula.
 void expect_count(const worker::Reply& reply, const std::string& name, double expected, const std::string& why,
