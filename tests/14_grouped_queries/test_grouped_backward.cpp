@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 #include <string>
@@ -102,60 +103,9 @@ TEST_CASE("dK and dV are written once, by one block, and K and V are read once",
 
 // ---- 14.8 the Q tiles of a group ----
 
-namespace {
-
-struct GivenTiles {
-  int first_head, heads, begin, end;
-};
-struct NamedMistake {
-  const char *cause, *diagnosis;
-};
-/// The mistake that explains the steps: a head and a Q tile for each.
-NamedMistake mistake_in_steps(const GivenTiles& given, const std::vector<std::int32_t>& got) {
-  const int first_head = given.first_head, heads = given.heads, begin = given.begin, end = given.end;
-  const int each = end - begin;
-  const auto all_are = [&](auto head, auto number) {
-    for (int step = 0; step < heads * each; ++step)
-      if (got[std::size_t(2 * step)] != head(step) || got[std::size_t(2 * step + 1)] != number(step)) return false;
-    return true;
-  };
-  const auto head = [&](int step) { return first_head + step / each; };
-  const auto number = [&](int step) { return begin + step % each; };
-  const auto head_by_end = [&](int step) { return first_head + step / end; };
-  const auto number_by_end = [&](int step) { return begin + step % end; };
-  if (all_are(head, [&](int step) { return step % each; }))
-    return {"your code counts the Q tiles of each head from 0; the index must begin at `begin`", "steps-from-0"};
-  if (all_are([&](int step) { return first_head + step % heads; }, [&](int step) { return begin + step / heads; }))
-    return {
-        "your code loops over the heads within each Q tile; it must loop over all Q tiles of a head before the next "
-        "head",
-        "steps-by-q-tiles"};
-  if (all_are(head_by_end, number_by_end))
-    return {
-        "your code assigns `end` steps to each head; it must assign `end` − `begin` steps, the number of Q tiles per "
-        "head",
-        "steps-by-end"};
-  if (all_are(head_by_end, number))
-    return {
-        "your code advances to the next head every `end` steps; it must advance every `end` − `begin` steps, the "
-        "number of Q tiles per head",
-        "head-by-end"};
-  if (all_are(head, number_by_end))
-    return {
-        "your code restarts the index of the Q tile every `end` steps; it must restart every `end` − `begin` steps, "
-        "the number of Q tiles per head",
-        "number-by-end"};
-  if (all_are([&](int step) { return step / each; }, number))
-    return {"your code counts the heads from 0; the first head must be `first_head`", "head-from-0"};
-  return {"", "unknown"};
-}
-
-}  // namespace
-
 TEST_CASE("the steps iterate over the Q tiles of a group head by head", "[14.8]") {
-  for (const GivenTiles& given :
-       {GivenTiles{0, 1, 0, 1}, {0, 2, 1, 4}, {6, 3, 0, 5}, {4, 4, 2, 3}, {5, 1, 3, 8}, {8, 8, 4, 4}, {8, 8, 5, 4}}) {
-    const auto [first_head, heads, begin, end] = given;
+  for (const auto& [first_head, heads, begin, end] :
+       {std::array{0, 1, 0, 1}, {0, 2, 1, 4}, {6, 3, 0, 5}, {4, 4, 2, 3}, {5, 1, 3, 8}, {8, 8, 4, 4}, {8, 8, 5, 4}}) {
     const int each = std::max(0, end - begin), steps = heads * each;
     const std::string of = fmt::format("first_head={}, heads={}, begin={}, end={}", first_head, heads, begin, end);
     worker::Call request("group_tiles");
@@ -163,25 +113,15 @@ TEST_CASE("the steps iterate over the Q tiles of a group head by head", "[14.8]"
     request.output<std::int32_t>("count", 1).output<std::int32_t>("steps", std::size_t(2 * std::max(1, steps)));
     const worker::Reply reply = call(request);
     const std::int32_t count = reply.output<std::int32_t>("count")[0];
-    expect(count == steps,
-           fmt::format("your code returns {} steps, expected {} Q tiles of each of {} heads, {}; {}", count, each,
-                       heads, steps, of),
-           count < 0 ? "your code returns a negative number of steps if `begin` > `end`; it must return 0"
-           : count == each
-               ? "your code counts the steps of a single head; it must count the Q tiles of all `group` heads"
-               : "",
-           count < 0       ? "negative-count"
-           : count == each ? "steps-of-one-head"
-                           : "unknown");
+    expect(count == steps, fmt::format("your code returns {} steps, expected {} Q tiles of each of {} heads, {}; {}",
+                                       count, each, heads, steps, of));
     const auto at = reply.output<std::int32_t>("steps");
-    const auto [cause, diagnosis] = mistake_in_steps(given, at);
     for (int step = 0; step < steps; ++step) {
       const int head = first_head + step / each, number = begin + step % each;
       const int got_head = at[std::size_t(2 * step)], got = at[std::size_t(2 * step + 1)];
       expect(got_head == head && got == number,
              fmt::format("your code returns Q tile {1} of head {2} for step {0}, expected Q tile {3} of head {4}; {5}",
-                         step, got, got_head, number, head, of),
-             cause, diagnosis);
+                         step, got, got_head, number, head, of));
     }
   }
 }
