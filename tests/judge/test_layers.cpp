@@ -180,3 +180,10 @@ TEST_CASE("the folders of common/ keep to their layers") {
   CHECK(wrong.empty());
   CHECK(folders.size() >= 9);
 }
+
+TEST_CASE("no file of cli has more than 300 lines") {
+  for (const auto& entry : fs::directory_iterator(kRoot / "common" / "cli")) {
+    CAPTURE(entry.path().filename());
+    CHECK(std::ranges::count(book::read_file(entry.path()), '\n') <= 300);
+  }
+}
