@@ -9,7 +9,7 @@
 #include "common/attention/oracle.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
-#include "tests/simt/book_kernels.hpp"
+#include "tests/simt/host_call.hpp"
 
 namespace zoo {
 

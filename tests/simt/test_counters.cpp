@@ -9,6 +9,7 @@
 
 #include "common/simt/simulator.hpp"
 #include "tests/simt/cases.hpp"
+#include "tests/simt/two_tensors.hpp"
 
 namespace {
 
@@ -261,6 +262,19 @@ TEST_CASE("wavefronts and sectors by the pattern of addresses") {
     CHECK(counters(zoo::add_by_pattern, span).global.atomic_sectors == pattern.additions);
   }
   simt::options() = simt::Options();
+}
+
+TEST_CASE("an instruction whose lanes access two tensors is counted for each tensor") {
+  NEEDS_INSTRUMENTATION;
+  simt::clear_launches();
+  zoo::run_two_tensors();
+  const simt::Launch& launch = simt::last_launch();
+  REQUIRE(launch.tensor("a") != nullptr);
+  REQUIRE(launch.tensor("b") != nullptr);
+  CHECK(launch.tensor("a")->counters.load_bytes == 8 * 4);
+  CHECK(launch.tensor("b")->counters.load_bytes == 24 * 4);
+  CHECK(launch.tensor("a")->counters.load_sectors == 1);
+  CHECK(launch.tensor("b")->counters.load_sectors == 3);
 }
 
 TEST_CASE("traffic by tensor and by tile") {

@@ -2,7 +2,7 @@
 // overlaps with their softmax (warp_specialised.cu). One of 13 mistakes can be planted in it.
 #pragma once
 
-#include "tests/simt/book_kernels.hpp"
+#include "tests/simt/host_call.hpp"
 
 namespace zoo {
 
