@@ -95,40 +95,4 @@ inline const std::map<std::string, std::string> other_answers{
 )"},
 };
 
-/// Realistic mistakes, as changes to the book's answer.
-struct StudentsMistake {
-  std::string exercise, title, find, replace;
-  std::string
-      explanation;  ///< required text of the message or the likely cause; empty: no known wrong solution is like it
-};
-
-/// Two per exercise; none of them is a mutant.
-inline const std::vector<StudentsMistake> students_mistakes{
-    {"1.1", "masked scores are not written", "S(i, j) = j < visible ? scale * dot : minus_infinity;",
-     "if (j < visible) S(i, j) = scale * dot;", "never written"},
-    {"1.1", "the dot product goes on from the key before",
-     "for (std::int64_t j = 0; j < Nk; ++j) {\n      float dot = 0;",
-     "float dot = 0;\n    for (std::int64_t j = 0; j < Nk; ++j) {", ""},
-    {"1.2", "the sum goes on from the row before", "float l = 0;", "static float l = 0;\n    if (i == 0) l = 0;", ""},
-    {"1.2", "0 / 0 in a fully masked row", "l == 0 ? 0 : P(i, j) / l", "P(i, j) / l", ""},
-    {"1.3", "as many keys as there are columns", "for (std::int64_t j = 0; j < Nk; ++j)",
-     "for (std::int64_t j = 0; j < d; ++j)", "outside a matrix"},
-    {"1.3", "the key's row of O in place of the query's", "O(i, c) += P(i, j)", "O(j, c) += P(i, j)",
-     "outside a matrix"},
-    {"2.1", "rescaled after the block was added",
-     "    l *= std::exp(m - m_safe);\n    for (std::int64_t j = first; j < last; ++j) l += std::exp(x[j] - m_safe);\n",
-     "    for (std::int64_t j = first; j < last; ++j) l += std::exp(x[j] - m_safe);\n    l *= std::exp(m - m_safe);\n",
-     ""},
-    {"2.1", "m is never updated", "    m = m_new;\n", "", ""},
-    {"2.2", "into.m keeps its old value", "  into.m = m;\n", "", ""},
-    {"2.2", "the two factors are swapped",
-     "const float into_factor = std::exp(into.m - m_safe);\n  const float from_factor = std::exp(from.m - m_safe);",
-     "const float from_factor = std::exp(into.m - m_safe);\n  const float into_factor = std::exp(from.m - m_safe);",
-     ""},
-    {"2.3", "O is cleared for every tile", "    const std::int64_t keys = std::min(Bc, Nk - first_key);",
-     "    std::ranges::fill(O_tile.elements(), 0.0f);\n    const std::int64_t keys = std::min(Bc, Nk - first_key);",
-     ""},
-    {"2.3", "the mask counts keys from the first one of all", ", Nk, causal) - first_key;", ", Nk, causal);", "mask"},
-};
-
 }  // namespace workbook::test

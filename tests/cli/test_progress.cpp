@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
-#include "common/book/files.hpp"
-#include "common/worker/command.hpp"
 #include "tests/cli/workbook_copy.hpp"
 #include "tests/text.hpp"
 
@@ -128,15 +126,6 @@ TEST_CASE("reset restores one region, keeps a copy, and changes nothing else") {
   CHECK(book.read(backup) == before);
 }
 
-TEST_CASE("reset --file of a file that is gone writes it again") {
-  const WorkbookCopy book;
-  std::filesystem::remove(book / file_1);
-  const Ran ran = book.run({"reset", "--file", "1.1", "--json"});
-  CHECK(ran.exit_code == 0);
-  CHECK(ran.document()["backup"].is_null());
-  CHECK(state_of(book, "1.1") == "open");
-}
-
 TEST_CASE("stubs never writes over work: it lists it and exits with 1; --force keeps a copy") {
   const WorkbookCopy book;
   const Ran current = book.run({"stubs"});
@@ -162,44 +151,6 @@ TEST_CASE("stubs never writes over work: it lists it and exits with 1; --force k
 
   std::filesystem::remove(book / file_1);
   CHECK(book.run({"stubs", "--json"}).document()["written"] == json::array({file_1}));
-}
-
-TEST_CASE("a solution that changed gives a new stub, unless the file holds work") {
-  const WorkbookCopy book;
-  book.edit(book.solution_file("1.1"), "namespace ch01 {", "// A new remark of the book.\nnamespace ch01 {");
-  book.fill_in("2.2", "  into.m = 0;\n");
-  const Ran ran = book.run({"stubs", "--json"});
-  CHECK(ran.exit_code == 1);
-  CHECK(ran.document()["written"] == json::array({file_1}));
-  CHECK(ran.document()["kept"] == json::array({book.readers_file("2.2")}));
-  CHECK(contains(book.read(file_1), "// A new remark of the book."));
-}
-
-TEST_CASE("a merge of newer stubs by git keeps the reader's work, and the gate agrees") {
-  if (workbook::worker::find_program("git").empty()) SKIP("git is not here");
-  const WorkbookCopy book;
-  const std::string stub = book.read(file_1);
-  book.fill_in("1.1", "  S(0, 0) = 41;\n");
-  const std::string work = book.read(file_1);
-
-  // The authors change the solution and generate new stubs; the reader merges them.
-  book.edit(book.solution_file("1.1"), "namespace ch01 {", "// A new remark of the book.\nnamespace ch01 {");
-  book.write(file_1, stub);
-  CHECK(book.run({"stubs"}).exit_code == 0);
-  std::filesystem::create_directories(scratch("merge"));
-  workbook::book::write_file(scratch("merge/old"), stub);
-  workbook::book::write_file(scratch("merge/mine"), work);
-  workbook::book::write_file(scratch("merge/new"), book.read(file_1));
-  workbook::worker::CommandOptions there;
-  there.folder = scratch("merge");
-  REQUIRE(workbook::worker::run_command({"git", "merge-file", "mine", "old", "new"}, there).exit_code == 0);
-  book.write(file_1, workbook::book::read_file(scratch("merge/mine")));
-
-  CHECK(book.readers_body("1.1") == "  S(0, 0) = 41;\n");
-  CHECK(contains(book.read(file_1), "// A new remark of the book."));
-  CHECK(book.run({"check", "--gate", "stubs"}).exit_code == 0);
-  CHECK(book.run({"stubs"}).exit_code == 1);  // kept
-  CHECK(book.readers_body("1.1") == "  S(0, 0) = 41;\n");
 }
 
 TEST_CASE("watch tests again when a file is saved") {
