@@ -276,6 +276,7 @@ std::string Toolchain::why_not(Backend backend) const {
   return known == unavailable.end() ? "this build does not include it" : known->second;
 }
 
+// NOLINTNEXTLINE(readability-function-size): one ninja file after another, and what became of it
 std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, const std::vector<WorkerJob>& jobs) {
   std::map<std::string, WorkerBuilt> built;
   if (jobs.empty()) return built;

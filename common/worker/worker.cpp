@@ -414,6 +414,7 @@ json Worker::Process::exchange(const std::string& operation, json request) {
   return reply;
 }
 
+// NOLINTNEXTLINE(readability-function-size): one call, from the request to the reply
 Reply Worker::call(const Call& call) {
   Process& process = *process_;
   // The process ended after its last reply, independently of this call.
