@@ -3,7 +3,7 @@
 add_library(workbook_flags INTERFACE)
 target_include_directories(workbook_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(workbook_flags INTERFACE -Wall -Wextra $<$<BOOL:${WORKBOOK_WERROR}>:-Werror>
-                       # What is built is the same wherever the book lies: clones share kept results (gates/kept.hpp).
+                       # What is built is the same wherever the book lies, so clones can share a compiler cache.
                        -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(WORKBOOK_SANITIZE)
   target_compile_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE} -fno-sanitize-recover=all
@@ -69,28 +69,22 @@ function(workbook_together)
   endif()
 endfunction()
 
-# workbook_tests(NAME LABEL SOURCES... [LONG | GRADED] [NUMERIC] [READS chapters...] [LINK libraries...]): a Catch2 program
-# of the book's own parts, known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. GRADED: as LONG,
-# by a gate of its own. NUMERIC: it computes much by itself. READS: numbers of the only chapters of which it takes any
-# file ("0": of none), and names of files that it takes of every chapter, so that `check` need not run it again when
-# another one has changed.
+# workbook_tests(NAME LABEL SOURCES... [LONG | GRADED] [NUMERIC] [LINK libraries...]): a Catch2 program of the
+# book's own parts, known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. GRADED: as LONG, by a
+# gate of its own. NUMERIC: it computes much by itself.
 function(workbook_tests name label)
-  cmake_parse_arguments(ARG "LONG;GRADED;NUMERIC" "" "READS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "LONG;GRADED;NUMERIC" "" "LINK" ${ARGN})
   workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
   workbook_together(${name})
   if(NOT ARG_NUMERIC)
     workbook_quick_tests(${name})
   endif()
-  if(NOT DEFINED ARG_READS)  # "0" is false
-    set(ARG_READS all)
-  endif()
-  list(JOIN ARG_READS " " reads)
   set(list part)
   if(ARG_LONG)
     set(list long)
   elseif(ARG_GRADED)
     set(list graded)
   endif()
-  set_property(GLOBAL APPEND PROPERTY WORKBOOK_${list}_TESTS "${name} ${reads}")
+  set_property(GLOBAL APPEND PROPERTY WORKBOOK_${list}_TESTS ${name})
   catch_discover_tests(${name} TEST_PREFIX "${label}: " PROPERTIES LABELS ${label} TIMEOUT 300)
 endfunction()

@@ -17,19 +17,12 @@ std::string detail(const GateResult& result) {
   return result.skipped() ? "skipped: " + result.findings.skip_reason : result.findings.detail;
 }
 
-/// How many of a gate's results were cached; empty if the gate caches none.
-std::string kept(const GateResult& result) {
-  const gates::Findings& findings = result.findings;
-  if (findings.trees == 0) return "";
-  return fmt::format("({} of {} results cached) ", findings.kept, findings.trees);
-}
-
 void print_gate(const Session& session, const GateResult& result) {
-  fmt::print("{} {:<19} {:6.1f} s {:6.0f} cpu s  {}{}\n",
+  fmt::print("{} {:<19} {:6.1f} s {:6.0f} cpu s  {}\n",
              !result.ok()       ? session.colored("FAILED", "red")
              : result.skipped() ? session.colored("skip  ", "yellow")
                                 : session.colored("ok    ", "green"),
-             result.name, result.seconds, result.cpu_seconds, kept(result), detail(result));
+             result.name, result.seconds, result.cpu_seconds, detail(result));
   for (const std::string& problem : result.findings.problems) fmt::print("    {}\n", problem);
   std::fflush(stdout);
 }
@@ -43,9 +36,7 @@ json to_json(const Checked& checked) {
          {"skipped", result.skipped()},
          {"detail", result.ok() ? detail(result) : fmt::format("{}", fmt::join(result.findings.problems, "\n"))},
          {"seconds", number_json(result.seconds)},
-         {"cpu_seconds", number_json(result.cpu_seconds)},
-         {"trees", result.findings.trees},
-         {"kept", result.findings.kept}});
+         {"cpu_seconds", number_json(result.cpu_seconds)}});
   }
   for (const gates::MutantVerdict& mutant : checked.mutants) {
     mutants.push_back({{"id", mutant.id},
@@ -66,7 +57,7 @@ json to_json(const Checked& checked) {
 }  // namespace
 
 int check(const Session& session, const CheckOptions& options) {
-  gates::CheckOptions wanted{options.full, options.gates, options.also, {}, options.fresh};
+  gates::CheckOptions wanted{options.full, options.gates, options.also, {}};
   if (!options.chapter.empty()) wanted.chapter = session.book.chapter(options.chapter).number;
   const Checked checked = run_gates(session, wanted, [&](const GateResult& result) {
     if (!session.json) print_gate(session, result);

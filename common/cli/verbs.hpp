@@ -152,7 +152,6 @@ struct CheckOptions {
   std::vector<std::string> gates;  ///< only these
   std::vector<std::string> also;   ///< in addition to the default gates
   std::string chapter;             ///< the only chapter that the gates check; empty: all
-  bool fresh = false;              ///< ignores cached results of earlier checks
 };
 
 struct SiteOptions {

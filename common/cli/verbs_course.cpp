@@ -198,7 +198,6 @@ Runner declare_site(Options& options) {
 Runner declare_check(Options& options) {
   const auto given = std::make_shared<CheckOptions>();
   options.flag("--full", given->full, "Also run both compilers, the sanitizer builds and clang-tidy");
-  options.flag("--fresh", given->fresh, "Run everything again, without cached results of earlier checks");
   options.option("--gate", given->gates, "Run only this gate; may be repeated");
   options.option("--also", given->also, "Also run this gate, one of the slow ones; may be repeated");
   options.option("--chapter", given->chapter, "Check the solutions, stubs and mutants of this chapter only")

@@ -10,7 +10,6 @@
 
 #include "common/attention/error.hpp"
 #include "common/gates/groups.hpp"
-#include "common/gates/kept.hpp"
 
 namespace workbook::gates {
 namespace {
@@ -103,16 +102,13 @@ void Findings::add(const Findings& part) {
   problems.insert(problems.end(), part.problems.begin(), part.problems.end());
   passed += part.passed;
   skipped += part.skipped;
-  trees += part.trees;
-  kept += part.kept;
 }
 
 Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options,
                   const std::function<void(const GateResult&)>& on_result) {
   refuse_unknown("--gate", options.gates);
   refuse_unknown("--also", options.also);
-  const KeptResults results(cache_folder());
-  Inspection inspection{workspace, wanted_chapters(workspace.book, options), {}, options.fresh ? nullptr : &results};
+  Inspection inspection{workspace, wanted_chapters(workspace.book, options), {}};
   Checked checked;
   for (const Gate& gate : kGates) {
     if (!is_wanted(gate, options)) continue;
@@ -123,7 +119,6 @@ Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options
     if (on_result) on_result(result);
     checked.gates.push_back(std::move(result));
   }
-  if (!options.fresh) results.prune();
   checked.mutants = std::move(inspection.mutants);
   return checked;
 }

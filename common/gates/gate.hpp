@@ -19,7 +19,6 @@ struct Findings {
   std::string detail;           ///< one line when all is well
   int passed = 0, skipped = 0;  ///< tests or comparisons within the gate
   std::string skip_reason;      ///< the whole gate was skipped
-  int trees = 0, kept = 0;      ///< results of trees, and how many of them were kept from an earlier check
 
   /// Takes in what a part of the gate has found. `detail` and `skip_reason` stay as they are.
   void add(const Findings& part);
@@ -40,14 +39,11 @@ struct MutantVerdict {
   bool killed = false, diagnosis_right = false;
 };
 
-class KeptResults;
-
 /// What the gates examine, and what they leave for the report.
 struct Inspection {
   const judge::Workspace& workspace;
   std::vector<const book::Chapter*> chapters;  ///< those that the gates of chapters go through
   std::vector<MutantVerdict> mutants;          ///< of the gates of mutants
-  const KeptResults* results = nullptr;        ///< those of earlier checks; null: none is believed, and none kept
 };
 
 struct Gate {
@@ -65,7 +61,6 @@ struct CheckOptions {
   std::vector<std::string> gates;  ///< only these, also those that take long; empty: all
   std::vector<std::string> also;   ///< beside those that run anyway
   std::optional<int> chapter;      ///< only this chapter, and no gate of the whole book
-  bool fresh = false;              ///< runs everything, whatever earlier checks have kept, and keeps nothing
 };
 
 struct GateResult {

@@ -3,14 +3,11 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
 #include <sstream>
 
 #include "common/attention/mask.hpp"
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
-#include "common/gates/kept.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/command.hpp"
 #include "common/worker/share_cores.hpp"
@@ -24,8 +21,7 @@ using nlohmann::json;
 /// A test program of the book's own parts.
 struct Part {
   std::string program;
-  std::optional<OfChapters> reads;  ///< of chapters no other files; nothing: all
-  std::string tests = {};           ///< only those with this tag; empty: all
+  std::string tests = {};  ///< only those with this tag; empty: all
 
   std::string name() const { return tests.empty() ? program : program + " " + tests; }
 };
@@ -60,66 +56,24 @@ Findings run_part(const Workspace& workspace, const Part& part) {
   return findings;
 }
 
-/// The programs that a list of the build names, built. A line each: its name, then "all", or numbers of chapters and
-/// names of files.
+/// The programs that a list of the build names, one a line, built.
 std::vector<Part> built_parts(const Workspace& workspace, const std::string& list) {
   std::istringstream lines(book::read_file(workspace.toolchain.build_folder / list));
   std::vector<Part> parts;
   std::vector<std::string> targets{"workbook_cli", "workbook_test", "workbook_course", "workbook_lab"};  // the command
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    Part part;
-    std::string word;
-    if (!(words >> part.program)) continue;
-    part.reads.emplace();
-    while (words >> word) {
-      if (word == "all") {
-        part.reads.reset();
-        break;
-      }
-      if (word.find_first_not_of("0123456789") == std::string::npos)
-        part.reads->chapters.insert(std::stoi(word));
-      else
-        part.reads->names.insert(word);
-    }
-    targets.push_back(part.program);
-    parts.push_back(std::move(part));
+  for (std::string program; lines >> program;) {
+    targets.push_back(program);
+    parts.push_back({program});
   }
   worker::build_targets(workspace.toolchain, targets);
   return parts;
 }
 
-/// Runs what is built. What an earlier check has seen pass on the same files is not run again. `share` runs the others:
-/// task(0) … task(count - 1).
-void check_list(Inspection& inspection, const std::vector<Part>& parts, Findings& findings,
+/// Runs what is built. `share` runs the tasks: task(0) … task(count - 1).
+void check_list(const Inspection& inspection, const std::vector<Part>& parts, Findings& findings,
                 void (*share)(std::size_t count, const std::function<void(std::size_t)>& task)) {
-  const Workspace& workspace = inspection.workspace;
-  Digests digests(workspace);
   std::vector<Findings> found(parts.size());
-  std::vector<std::string> keys(parts.size());
-  std::vector<std::size_t> to_run;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    std::optional<json> kept;
-    if (inspection.results != nullptr) {
-      keys[i] = part_key(workspace, parts[i].name(), parts[i].reads, digests);
-      kept = inspection.results->find(keys[i], digests);
-    }
-    found[i].trees = 1;
-    if (!kept) {
-      to_run.push_back(i);
-      continue;
-    }
-    found[i].kept = 1;
-    kept->at("passed").get_to(found[i].passed);
-    kept->at("skipped").get_to(found[i].skipped);
-    found[i].detail = kept->value("detail", "");
-  }
-  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]])); });
-  for (const std::size_t i : to_run) {
-    if (inspection.results != nullptr && found[i].problems.empty() && digests.stood_still())
-      inspection.results->keep(
-          keys[i], {}, json{{"passed", found[i].passed}, {"skipped", found[i].skipped}, {"detail", found[i].detail}});
-  }
+  share(parts.size(), [&](std::size_t i) { found[i] = run_part(inspection.workspace, parts[i]); });
   for (const Findings& part : found) findings.add(part);
   findings.detail = fmt::format("{} tests of {} programs", findings.passed, parts.size());
   // Why what was skipped cannot run, of one program.
@@ -144,14 +98,10 @@ void check_long_parts(Inspection& inspection, Findings& findings) {
 }
 
 void check_graded_chapters(Inspection& inspection, Findings& findings) {
-  // Each chapter by itself: what has changed in a later one says nothing of it.
   std::vector<Part> parts;
   for (const Part& part : built_parts(inspection.workspace, "graded_tests.txt")) {
-    for (const book::Chapter* chapter : inspection.chapters) {
-      OfChapters reads{{}, {"chapter.toml"}};
-      for (int number = 1; number <= chapter->number; ++number) reads.chapters.insert(number);
-      parts.push_back({part.program, reads, fmt::format("[{}]", chapter->number)});
-    }
+    for (const book::Chapter* chapter : inspection.chapters)
+      parts.push_back({part.program, fmt::format("[{}]", chapter->number)});
   }
   check_list(inspection, parts, findings, one_after_the_other);
 }

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <regex>
 #include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/book/folders.hpp"
 #include "common/gates/groups.hpp"
-#include "common/gates/kept.hpp"
 #include "common/worker/command.hpp"
 #include "common/worker/share_cores.hpp"
 
@@ -41,17 +39,8 @@ void check_sanitized(const Inspection& inspection, Findings& findings, const std
   workspace.progress("testing " + preset);
   options.environment["WORKBOOK_BUILD"] = build.string();
   options.environment["WORKBOOK_ROOT"] = workspace.book.root.string();
-  std::vector<std::string> check{(build / "bin" / "workbook_cli").string(),
-                                 "check",
-                                 "--gate",
-                                 "parts",
-                                 "--gate",
-                                 "solutions",
-                                 "--gate",
-                                 "stub trees",
-                                 "--gate",
-                                 "run"};
-  if (inspection.results == nullptr) check.emplace_back("--fresh");
+  std::vector<std::string> check{(build / "bin" / "workbook_cli").string(), "check"};
+  for (const char* gate : {"parts", "solutions", "stub trees", "run"}) check.insert(check.end(), {"--gate", gate});
   result = worker::run_command(check, options);
   findings.expect(result.exit_code == 0, result.output);
   findings.detail = result.output.substr(result.output.rfind('\n', result.output.size() - 2) + 1);
@@ -165,16 +154,6 @@ void check_site(Inspection& inspection, Findings& findings) {
     return;
   }
   const Workspace& workspace = inspection.workspace;
-  // What it is made of is the book, and packages of versions that the book names.
-  Digests digests(workspace);
-  const std::string key = inspection.results == nullptr ? "" : part_key(workspace, "site", {}, digests);
-  findings.trees = 1;
-  if (const auto kept = key.empty() ? std::nullopt : inspection.results->find(key, digests)) {
-    kept->at("passed").get_to(findings.passed);
-    kept->at("detail").get_to(findings.detail);
-    findings.kept = 1;
-    return;
-  }
   std::vector<std::string> argv{"node", (workspace.book.root / "notes" / "site" / "site.mjs").string(), "test"};
   if (const fs::path page = trace_page_of(workspace); !page.empty())
     argv.insert(argv.end(), {"--trace", page.string()});
@@ -185,11 +164,8 @@ void check_site(Inspection& inspection, Findings& findings) {
     return;
   }
   take_lines(result, findings);
-  if (result.output.find("skipped: Chromium") != std::string::npos) {
+  if (result.output.find("skipped: Chromium") != std::string::npos)
     findings.detail += "; no page was opened: Chromium is not here";
-  } else if (!key.empty() && findings.problems.empty() && findings.skipped == 0 && digests.stood_still()) {
-    inspection.results->keep(key, {}, {{"passed", findings.passed}, {"detail", findings.detail}});
-  }
 }
 
 void check_sanitized_by_gcc(Inspection& inspection, Findings& findings) {

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
-#include "common/gates/kept.hpp"
 #include "common/judge/wrong_solutions.hpp"
 #include "common/worker/share_cores.hpp"
 
@@ -74,64 +73,13 @@ std::vector<MutantVariant> mutant_variants(const Workspace& workspace, const Cha
 
 namespace {
 
-/// Variants on their way: what they have come to, and what goes into it.
-struct Running {
-  const Inspection& inspection;
-  const std::vector<Variant>& variants;
-  const JudgeVariant& judge;
-  Digests digests{inspection.workspace};
-  std::vector<VariantRun> runs{variants.size()};
-  std::vector<Findings> found{variants.size()};
-  std::vector<std::string> keys{variants.size()};
-};
-
-/// Takes the run of a variant from an earlier check, if nothing is wrong with it.
-bool take_kept(Running& all, std::size_t i) {
-  const judge::Workspace& workspace = all.inspection.workspace;
-  if (all.inspection.results == nullptr) return false;
-  VariantRun& ran = all.runs[i];
-  all.keys[i] = key_of(workspace, ran.plan, all.variants[i].request, all.digests);
-  const auto kept = all.inspection.results->find(all.keys[i], ran.plan, all.digests);
-  if (!kept) return false;
-  ran.run = *kept;
-  ran.compiled = true;
-  Findings found;
-  all.judge(i, ran, found);
-  if (!found.problems.empty()) return false;
-  found.kept = 1;
-  all.found[i] = found;
-  return true;
-}
-
-/// Runs a variant that is built, and keeps what it came to if nothing is wrong with it.
-void run_built(Running& all, std::size_t i, const judge::Built& built, const std::optional<FilesRead>& read) {
-  VariantRun& ran = all.runs[i];
+/// Runs a variant that is built, and judges what it comes to.
+void run_built(const Workspace& workspace, const Variant& variant, const judge::Built& built, VariantRun& ran) {
   const std::string& job = ran.plan.stand_in ? ran.plan.exercises.at(ran.plan.request.exercise).worker : ran.plan.whole;
   const auto own = built.find(job);
   ran.compiled = own != built.end() && own->second.ok;
   if (own != built.end() && !own->second.ok) ran.log = own->second.log;
-  ran.run = run_plan(all.inspection.workspace, ran.plan, built, all.variants[i].request);
-  all.found[i] = {};
-  all.judge(i, ran, all.found[i]);
-  if (all.inspection.results != nullptr && read && all.found[i].problems.empty() && all.digests.stood_still())
-    all.inspection.results->keep(all.keys[i], *read, ran.run);
-}
-
-/// Builds these variants in one build, and runs them.
-void build_and_run(Running& all, const std::vector<std::size_t>& to_run) {
-  const Workspace& workspace = all.inspection.workspace;
-  std::vector<judge::Plan> plans;
-  for (const std::size_t i : to_run) plans.push_back(all.runs[i].plan);
-  workspace.progress(fmt::format("building {} variants", plans.size()));
-  const judge::Built built = build_plans(workspace, plans);
-  const auto read = read_for(workspace, plans, built, all.digests);
-  const auto on_gpu = [&](std::size_t i) { return all.variants[to_run[i]].request.backend == Backend::cuda; };
-  worker::share_cores(to_run.size(), [&](std::size_t i) {
-    if (!on_gpu(i)) run_built(all, to_run[i], built, read[i]);
-  });
-  for (std::size_t i = 0; i < to_run.size(); ++i) {
-    if (on_gpu(i)) run_built(all, to_run[i], built, read[i]);
-  }
+  ran.run = run_plan(workspace, ran.plan, built, variant.request);
 }
 
 }  // namespace
@@ -139,16 +87,28 @@ void build_and_run(Running& all, const std::vector<std::size_t>& to_run) {
 std::vector<VariantRun> run_variants(const Inspection& inspection, const std::vector<Variant>& variants,
                                      const JudgeVariant& judge, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
-  Running all{inspection, variants, judge};
-  std::vector<std::size_t> to_run;
+  std::vector<VariantRun> runs(variants.size());
+  std::vector<Findings> found(variants.size());
+  std::vector<judge::Plan> plans;
   for (std::size_t i = 0; i < variants.size(); ++i) {
-    all.runs[i].plan = make_plan(workspace, *variants[i].chapter, variants[i].tree, variants[i].request);
-    if (!take_kept(all, i)) to_run.push_back(i);
+    runs[i].plan = make_plan(workspace, *variants[i].chapter, variants[i].tree, variants[i].request);
+    plans.push_back(runs[i].plan);
   }
-  build_and_run(all, to_run);
-  for (const Findings& found : all.found) findings.add(found);
-  findings.trees += int(variants.size());
-  return std::move(all.runs);
+  workspace.progress(fmt::format("building {} variants", plans.size()));
+  const judge::Built built = build_plans(workspace, plans);
+  const auto run_one = [&](std::size_t i) {
+    run_built(workspace, variants[i], built, runs[i]);
+    judge(i, runs[i], found[i]);
+  };
+  const auto on_gpu = [&](std::size_t i) { return variants[i].request.backend == Backend::cuda; };
+  worker::share_cores(variants.size(), [&](std::size_t i) {
+    if (!on_gpu(i)) run_one(i);
+  });
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    if (on_gpu(i)) run_one(i);
+  }
+  for (const Findings& each : found) findings.add(each);
+  return runs;
 }
 
 void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {

@@ -46,8 +46,7 @@ struct VariantRun {
 /// Says what is wrong with the run of a variant, by its number. Called once for each, several at a time.
 using JudgeVariant = std::function<void(std::size_t, const VariantRun&, Findings&)>;
 /// The chapters' tests on each variant, judged; the findings are in the variants' order. They share the cores, but
-/// those on a GPU run one by one. A run that an earlier check has kept is taken from there unless something is wrong
-/// with it, and one that nothing is wrong with is kept.
+/// those on a GPU run one by one.
 std::vector<VariantRun> run_variants(const Inspection& inspection, const std::vector<Variant>& variants,
                                      const JudgeVariant& judge, Findings& findings);
 

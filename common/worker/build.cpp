@@ -408,21 +408,4 @@ std::map<fs::path, std::vector<fs::path>> files_read(const Toolchain& toolchain,
   return read;
 }
 
-std::optional<std::vector<fs::path>> files_precompiled(const Toolchain& toolchain, Backend backend) {
-  std::vector<fs::path> files;
-  for (const std::string& header : toolchain.backends.at(backend).all_precompiled()) {
-    const fs::path precompiled = toolchain.build_folder / (header + ".gch");
-    if (!fs::exists(precompiled)) continue;  // no file is compiled with it
-    // HEADER.gch: FILE FILE …, each line but the last ending in a backslash
-    const std::size_t known = files.size();
-    std::istringstream words(contents(precompiled.string() + ".d"));
-    for (std::string word; words >> word;) {
-      if (word != "\\" && !word.ends_with(':'))
-        files.push_back(from_root(toolchain, fs::path(word).lexically_normal()));
-    }
-    if (files.size() == known) return {};
-  }
-  return files;
-}
-
 }  // namespace workbook::worker

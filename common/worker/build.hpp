@@ -92,12 +92,9 @@ struct WorkerBuilt {
 std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, const std::vector<WorkerJob>& jobs);
 
 /// The files that the compiler read for each of these objects, without system headers, relative to the book's root if
-/// they are inside. Objects with unknown files are omitted. (A precompiled header is one file here: see
-/// files_precompiled.)
+/// they are inside. Objects with unknown files are omitted. (A precompiled header is one file here.)
 std::map<std::filesystem::path, std::vector<std::filesystem::path>> files_read(
     const Toolchain& toolchain, const std::vector<std::filesystem::path>& objects);
-/// The same for a backend's precompiled headers; nothing if unknown.
-std::optional<std::vector<std::filesystem::path>> files_precompiled(const Toolchain& toolchain, Backend backend);
 
 /// Builds CMake targets (test programs, worker_server) unless nothing has changed since they were built.
 /// std::runtime_error with the end of the log if that fails.

@@ -169,45 +169,6 @@ TEST_CASE("a new wrong solution needs no more than a sentence and its lines: the
   CHECK(book.run({"check", "--gate", "mutants", "--chapter", "1"}).exit_code == 0);
 }
 
-TEST_CASE("a result that is as it must be is kept; --fresh, a change and a damaged entry have it run again") {
-  const WorkbookCopy book;
-  const std::string cache = scratch("cache").string();
-  const auto kept = [&](int exit_code, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments{"check", "--json", "--gate", "solutions", "--chapter", "1"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Ran ran = book.run(arguments, {.environment = {{"XDG_CACHE_HOME", cache}}, .folder = {}});
-    INFO(ran.out << ran.err);
-    CHECK(ran.exit_code == exit_code);
-    const json gate = ran.document().at("gates").at(0);
-    CHECK(gate.at("trees") > 0);
-    return gate.at("kept").get<int>();
-  };
-  CHECK(kept(0, {"--fresh"}) == 0);
-  CHECK(kept(0) == 0);  // --fresh has cached nothing either
-  const int all = kept(0);
-  CHECK(all > 0);
-  CHECK(kept(0, {"--fresh"}) == 0);
-
-  const std::string header = "common/attention/matrix.hpp", text = book.read(header);
-  book.write(header, text + "\n");
-  CHECK(kept(0) == 0);
-  book.write(header, text);
-  CHECK(kept(0) == all);
-  book.edit(solution, "namespace ch01 {", "// A remark.\nnamespace ch01 {");
-  CHECK(kept(0) < all);
-  CHECK(kept(0) == all);
-
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(cache)) {
-    if (entry.is_regular_file()) std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
-  }
-  CHECK(kept(0) == 0);
-  CHECK(kept(0) == all);
-
-  // A failing result is not cached, and is run each time.
-  book.edit(solution, "  // BEGIN 1.1\n", "  // BEGIN 1.1\n  return;\n");
-  for (int time = 0; time < 2; ++time) CHECK(kept(1) < all);
-}
-
 TEST_CASE("with a chapter given, only its solutions, stubs and mutants are looked at") {
   const WorkbookCopy book;
   only_wrong(book, "scale * product", "product");  // of chapter 1, and it matches nothing
