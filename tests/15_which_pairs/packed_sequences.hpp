@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/15_which_pairs/masks.hpp"
+#include "tests/15_which_pairs/mask_cases.hpp"
 #include "tests/support/forward_stage.hpp"
 
 namespace workbook::test {

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/15_which_pairs/mask_gradients.hpp"
+#include "tests/15_which_pairs/mask_gradient_cases.hpp"
 
 using namespace workbook;
 using namespace workbook::test;

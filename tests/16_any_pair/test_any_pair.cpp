@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/16_any_pair/masks.hpp"
+#include "tests/16_any_pair/mask_cases.hpp"
 #include "tests/support/forward_properties.hpp"
 
 using namespace workbook;

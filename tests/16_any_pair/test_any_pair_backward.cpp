@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/16_any_pair/masks.hpp"
+#include "tests/16_any_pair/mask_cases.hpp"
 #include "tests/support/backward_properties.hpp"
 
 using namespace workbook;

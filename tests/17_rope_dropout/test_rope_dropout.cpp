@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/17_rope_dropout/masks.hpp"
+#include "tests/17_rope_dropout/mask_cases.hpp"
 #include "tests/support/forward_properties.hpp"
 
 using namespace workbook;

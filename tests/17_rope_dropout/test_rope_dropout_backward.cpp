@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/17_rope_dropout/masks.hpp"
+#include "tests/17_rope_dropout/mask_cases.hpp"
 #include "tests/support/backward_properties.hpp"
 
 using namespace workbook;

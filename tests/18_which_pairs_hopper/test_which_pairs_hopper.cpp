@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/15_which_pairs/masks.hpp"
+#include "tests/15_which_pairs/mask_cases.hpp"
 #include "tests/15_which_pairs/packed_sequences.hpp"
 #include "tests/support/forward_properties.hpp"
 #include "tests/support/numbered.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/attention/half.hpp"
-#include "tests/19_which_pairs_backward/blocks.hpp"
+#include "tests/19_which_pairs_backward/block_cases.hpp"
 
 using namespace workbook;
 using namespace workbook::test;

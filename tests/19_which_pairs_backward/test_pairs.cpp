@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/19_which_pairs_backward/blocks.hpp"
+#include "tests/19_which_pairs_backward/block_cases.hpp"
 
 using namespace workbook;
 using namespace workbook::test;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/attention/inputs.hpp"
-#include "tests/15_which_pairs/masks.hpp"
+#include "tests/15_which_pairs/mask_cases.hpp"
 #include "tests/support/subject.hpp"
 
 using namespace workbook;

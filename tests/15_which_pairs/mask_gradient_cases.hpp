@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/15_which_pairs/masks.hpp"
+#include "tests/15_which_pairs/mask_cases.hpp"
 #include "tests/support/backward_properties.hpp"
 
 namespace workbook::test::gradients {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/15_which_pairs/masks.hpp"
+#include "tests/15_which_pairs/mask_cases.hpp"
 #include "tests/support/numbered.hpp"
 #include "tests/support/subject.hpp"
 
