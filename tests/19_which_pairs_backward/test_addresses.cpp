@@ -147,9 +147,9 @@ void expect_semaphores(const BlocksCase& c, Int d) {
 
 TEST_CASE("dQ is added at its Q tile's address, at its semaphore value", "[19.6]") {
   for (const Int d : {64, 128}) {
+    expect_semaphores({{256, 256, unlimited, 0}, 1, 2, 1}, d);  // its last key ends a K/V tile
+    expect_semaphores({{400, 600, 100, 30}, 1, 2, 1}, d);
     for (const BlocksCase& c : blocks_cases) expect_semaphores(c, d);
     for (const Window& w : windows) expect_semaphores({w, 1, 1, 1}, d);
-    expect_semaphores({{400, 600, 100, 30}, 1, 2, 1}, d);
-    expect_semaphores({{256, 256, unlimited, 0}, 1, 1, 1}, d);  // its last key ends a K/V tile
   }
 }
