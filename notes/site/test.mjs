@@ -399,8 +399,8 @@ const figureTests = {
     // A head of 1024 queries and keys, Br = 128, Bc = 64, a window of 128: blocks of 2 tiles, 3 more but for the first.
     for (const [name, value] of Object.entries({ mask: 'window', queries: 1024, keys: 1024, left: 128, right: 0, row_tile: 128, column_tile: 64 }))
       await set(figure, name, value);
-    const row = { bytes: 64 * 2 * 2 * facts.d, tiles: 2 + 7 * 4 };
-    expect((await said(figure)).includes(`A head reads ${bytes(row.tiles * row.bytes)} of K and V; without a mask ${bytes(8 * 16 * row.bytes)}.`), await said(figure));
+    const backward = calls[0].blocks_own_keys, tileBytes = (backward ? 128 : 64) * 2 * 2 * facts.d, read = (tiles) => bytes(tiles * tileBytes);
+    expect((await said(figure)).includes(`A head reads ${read(2 + 7 * 4)} of ${backward ? 'Q and dO' : 'K and V'}; without a mask ${read(8 * 16)}.`), await said(figure));
     await set(figure, 'mask', 'both');
     await set(figure, 'sequences', 2);
     const packed = maskCells({ queries: 1024, keys: 1024, rowTile: 128, columnTile: 64, mask: 'causal+lengths=512,512' });
@@ -433,6 +433,9 @@ const figureTests = {
       expectEqual(shown.map((text) => text.replace(/, from interval.*/, '')), running, `interval ${interval}`);
       expect((await figure.locator('.chosen').count()) === running.length, `marks of interval ${interval}`);
     }
+    const wide = await figure.locator('rect + text').evaluateAll((all) => all.filter((text) => text.getBBox().width > text.previousSibling.previousSibling.getBBox().width)
+      .map((text) => text.textContent));
+    expectEqual(wide, [], 'texts that are wider than their bars');
   },
   async waits(figure, facts) {
     const { steps } = waitsOf(facts, 0, 1);
@@ -533,6 +536,7 @@ async function testFigures(readers, tests, pages) {
       await tests.run(`${dirname(url)}: ${source} to touch`, async () => {
         const figure = reader.page.locator(`.touch[data-source="${source}"]`);
         expect((await figure.count()) === 1, 'it is not there');
+        expect(await figure.getByText(facts.title, { exact: true }).isVisible(), 'its title is not shown');
         expect(!(await reader.page.locator(`img[src$="${source.split('/').at(-1)}"]`).first().isVisible()), 'the picture is there a second time');
         await figureTests[facts.kind](figure, facts);
         reader.quiet();

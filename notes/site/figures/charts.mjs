@@ -1,6 +1,6 @@
 // Charts: a device's memories, stages under its roofs, bytes over N, and the plots of benchmarks and of training.
 import { Picture, axis, bytes, colors, digits, logAxis, tile, width } from './paint.mjs';
-import { checks, choice, frame, h, shown, slider } from './parts.mjs';
+import { checks, choice, frame, h, slider } from './parts.mjs';
 import { readResults } from './results.mjs';
 
 const three = (value) => (value >= 100 ? value.toFixed(0) : digits(value, 3));
@@ -129,15 +129,13 @@ export function drawRoofline(facts, { own = [], only } = {}) {
 }
 
 export function roofline(facts) {
-  const body = h('div');
   let own = [];
-  const change = () => {
+  const show = () => {
     const only = stage.value === 'all' ? undefined : stage.value;
-    body.replaceChildren(shown(drawRoofline(facts, { own, only }), facts.title));
     const chosen = [...facts.stages, ...own.map((s) => ({ ...s, name: `${s.name} (yours)` }))].filter(
       (s) => only === undefined || s.name === only,
     );
-    figure.querySelector('.said').textContent =
+    const said =
       chosen
         .map(
           (s) =>
@@ -146,9 +144,10 @@ export function roofline(facts) {
         )
         .join('; ') +
       `. The roof's corner is at ${three(facts.measured.tflops / facts.measured.tb_s)}; dashed: the data sheet's.`;
+    return { body: [drawRoofline(facts, { own, only })], said };
   };
   const stage = choice({
-    name: 'stage', label: 'Stage', value: 'all', change,
+    name: 'stage', label: 'Stage', value: 'all',
     options: [['all', 'all'], ...facts.stages.map((s) => [s.name, s.name])],
   });
   const message = h('span', { class: 'message', role: 'status' });
@@ -165,7 +164,7 @@ export function roofline(facts) {
         own = [];
         message.textContent = error.message;
       }
-      change();
+      file.dispatchEvent(new Event('input', { bubbles: true }));
     },
   });
   const load = {
@@ -173,9 +172,7 @@ export function roofline(facts) {
       'div', { class: 'control' }, h('label', { for: file.id }, 'Your own results (bench --json)'), file, message,
     ),
   };
-  const figure = frame(facts, { controls: [stage, load], body: [body] });
-  change();
-  return figure;
+  return frame(facts, { controls: [stage, load], show });
 }
 
 // --- Bytes over N --------------------------------------------------------------------------------------------------
@@ -199,11 +196,11 @@ export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {
     const end = (of) => y(of.at(-1));
     labels.push(
       { x: x.to - 8, y: end(asked) - 14, text: name, color: i },
-      { x: x.to - 8, y: end(asked), text: `asks for ${bytes(asked[at])}`, color: i },
+      { x: x.to - 8, y: end(asked), text: `requests ${bytes(asked[at])}`, color: i },
       { x: x.to - 8, y: end(least), text: `at least ${bytes(least[at])}`, color: i },
     );
     picture.say(
-      `${name}: at N = ${lengths[at]} ${bytes(asked[at])} are asked for, at least ${bytes(least[at])} must move. `,
+      `${name}: at N = ${lengths[at]} ${bytes(asked[at])} are requested, at least ${bytes(least[at])} must move. `,
     );
   });
   drawLabels(picture, labels, x.to - 8, y.to, y.from, 'none');
@@ -216,21 +213,18 @@ export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {
 }
 
 export function traffic(facts) {
-  const body = h('div');
-  const change = () => {
+  const show = () => {
     const i = at.value;
-    body.replaceChildren(shown(drawTraffic(facts, { at: i }), facts.title));
-    figure.querySelector('.said').textContent = `At N = ${facts.lengths[i]}: ${facts.curves
-      .map((c) => `${c.name} requests ${bytes(c.asked[i], three)}, at least ${bytes(c.least[i], three)} must move`)
+    const said = `At N = ${facts.lengths[i]}: ${facts.curves
+      .map((c) => `chapter ${c.name} requests ${bytes(c.asked[i], three)}, at least ${bytes(c.least[i], three)} must move`)
       .join('; ')}. Dashed: at least.`;
+    return { body: [drawTraffic(facts, { at: i })], said };
   };
   const at = slider({
     name: 'length', label: 'Sequence length N', low: 0, high: facts.lengths.length - 1, value: facts.lengths.length - 1,
-    text: (i) => String(facts.lengths[i]), change,
+    text: (i) => String(facts.lengths[i]),
   });
-  const figure = frame(facts, { controls: [at], body: [body] });
-  change();
-  return figure;
+  return frame(facts, { controls: [at], show });
 }
 
 // --- Plots ---------------------------------------------------------------------------------------------------------
@@ -347,20 +341,17 @@ export function drawPlot({ panels }, { wide = width } = {}) {
 /// At first, of many series: those of the book that are its fastest somewhere, and all others.
 export function plot(facts) {
   const curves = facts.panels.flatMap((panel) => panel.curves), own = ({ style }) => style === 'line_and_points';
-  const names = [...new Set(curves.map(({ title }) => title))].filter(Boolean), body = h('div');
+  const names = [...new Set(curves.map(({ title }) => title))].filter(Boolean);
   const fastest = facts.panels.flatMap((panel) => {
     const all = panel.curves.filter(own), at = (curve, x) => curve.points.find(([other]) => other === x)?.[1] ?? 0;
     return all.flatMap((curve) => (curve.points.some(([x, y]) => all.every((other) => at(other, x) <= y)) ? curve.title : []));
   });
   const chosen = names.filter((name) => names.length < 10 || fastest.includes(name) || !own(curves.find(({ title }) => title === name)));
-  const change = () => {
+  const show = () => {
     const wanted = (panel) => ({ ...panel, curves: panel.curves.filter(({ title }) => !title || series.value.includes(title)) });
     const panels = facts.panels.map(wanted).filter((panel) => panel.curves.length > 0);
-    body.replaceChildren(shown(drawPlot({ panels }, { wide: innerWidth < 832 ? 260 : width }), facts.title));
-    figure.querySelector('.said').textContent = `${series.value.length} of ${names.length} series.`;
+    return { body: [drawPlot({ panels }, { wide: innerWidth < 832 ? 260 : width })], said: `${series.value.length} of ${names.length} series.` };
   };
-  const series = checks({ label: 'Choose series', options: names, chosen, change });
-  const figure = frame(facts, { controls: [series], body: [body] });
-  change();
-  return figure;
+  const series = checks({ label: 'Choose series', options: names, chosen });
+  return frame(facts, { controls: [series], show });
 }

@@ -1,6 +1,6 @@
 // Number formats: their bits, and where their numbers are over the sizes of gradients.
 import { Picture, digits, pale, tile, width } from './paint.mjs';
-import { frame, h, shown, slider } from './parts.mjs';
+import { frame, slider, table } from './parts.mjs';
 
 const value = (x) => (x >= 0.01 && x < 1e6 ? digits(x) : x.toExponential(2));
 
@@ -37,21 +37,17 @@ export function atPower({ mantissa, largest, smallest_normal: normal, smallest }
 }
 
 export function formats(facts) {
-  const table = h('table'), row = (tag, ...cells) => h('tr', {}, cells.map((cell) => h(tag, {}, cell)));
-  const change = () => {
+  const show = () => {
     const all = facts.formats.map((format) => ({ name: format.name, ...atPower(format, power.value) }));
-    table.replaceChildren(
-      row('th', 'Format', 'Numbers of this size are', 'Distance to the next one', 'Relative to the number'),
-      ...all.map(({ name, state, spacing }) =>
-        row('td', name, state, spacing === undefined ? '' : value(spacing), spacing === undefined ? '' : value(spacing / 2 ** power.value))),
-    );
+    const rows = all.map(({ name, state, spacing }) => [
+      name, state, spacing === undefined ? '' : value(spacing), spacing === undefined ? '' : value(spacing / 2 ** power.value),
+    ]);
     const has = all.filter(({ state }) => state === 'normal').map(({ name }) => name);
-    figure.querySelector('.said').textContent = `At 2^${power.value} = ${value(2 ** power.value)}: ${has.join(', ') || 'no format'} with full precision.`;
+    const said = `At 2^${power.value} = ${value(2 ** power.value)}: ${has.join(', ') || 'no format'} with full precision.`;
+    return { body: [table(['Format', 'Numbers of this size are', 'Distance to the next one', 'Relative to the number'], rows), drawFormats(facts)], said };
   };
-  const power = slider({ name: 'power', label: 'Magnitude', low: -50, high: 20, value: -10, text: (p) => `2^${p}`, change });
-  const figure = frame(facts, { controls: [power], body: [table, shown(drawFormats(facts), facts.title)] });
-  change();
-  return figure;
+  const power = slider({ name: 'power', label: 'Magnitude', low: -50, high: 20, value: -10, text: (p) => `2^${p}` });
+  return frame(facts, { controls: [power], show });
 }
 
 export function drawRanges({ formats, over, tensors, lowest, rows, keys, d, gradient, tokens }) {

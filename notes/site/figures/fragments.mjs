@@ -1,6 +1,6 @@
 // Which lane holds which element: choose a lane, or touch an element.
 import { Picture, count, list, tile, width } from './paint.mjs';
-import { frame, h, shown, slider } from './parts.mjs';
+import { frame, items, slider } from './parts.mjs';
 
 const elementsOf = (matrix) => matrix.places[0].length;
 
@@ -86,32 +86,28 @@ function rowText(matrix, lane) {
   const shuffles = distances.map((d) => `__shfl_xor_sync(mask, x, ${d})`);
   const factors = rows.map((row) => `__shfl_sync(mask, factor, ${row})`);
   return [
-    `Rows ${list(rows.map(String))} of ${matrix.name} are with lanes ${list(mates.map(String))} and nobody else: their ` +
-      `maximum or sum is complete after ${list(shuffles)}, and then all of them have the rows' factors.`,
-    `Where instead lane r keeps row r's factor, lane ${lane} gets its own by ${list(factors)}.`,
+    `Only lanes ${list(mates.map(String))} hold rows ${list(rows.map(String))} of ${matrix.name}. After ${list(shuffles)}, ` +
+      'each of these lanes has the maximum or the sum of its rows.',
+    `If lane r holds the factor of row r, lane ${lane} gets the factors of its rows by ${list(factors)}.`,
   ];
 }
 
 export function fragments(facts) {
-  const body = h('div'), words = h('ul');
-  body.addEventListener('click', (event) => {
-    const owner = event.target.closest('[data-lane]')?.dataset.lane;
-    if (owner === undefined) return;
-    chosen.set(owner);
-    change();
-  });
-  const change = () => {
+  const show = () => {
     const lane = chosen.value;
-    body.replaceChildren(shown(drawFragments(facts, { lane }), facts.title));
     const lines = facts.matrices.flatMap((matrix) =>
       matrix.use === 'accumulator' ? [held(matrix, lane), ...rowText(matrix, lane)] : [held(matrix, lane)],
     );
-    words.replaceChildren(...lines.map((line) => h('li', {}, line)));
-    figure.querySelector('.said').textContent =
-      `Lane ${lane} holds ${list(facts.matrices.map((m) => `${count(elementsOf(m), 'element')} of ${m.name}`))}.`;
+    const said = `Lane ${lane} holds ${list(facts.matrices.map((m) => `${count(elementsOf(m), 'element')} of ${m.name}`))}.`;
+    return { body: [drawFragments(facts, { lane }), items(lines)], said };
   };
-  const chosen = slider({ name: 'lane', label: 'Lane', low: 0, high: facts.lanes - 1, value: 5, change });
-  const figure = frame(facts, { controls: [chosen], body: [body, words] });
-  change();
+  const chosen = slider({ name: 'lane', label: 'Lane', low: 0, high: facts.lanes - 1, value: 5 });
+  const figure = frame(facts, { controls: [chosen], show });
+  figure.addEventListener('click', (event) => {
+    const owner = event.target.closest('[data-lane]')?.dataset.lane;
+    if (owner === undefined) return;
+    chosen.set(owner);
+    figure.dispatchEvent(new Event('input'));
+  });
   return figure;
 }

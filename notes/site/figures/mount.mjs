@@ -3,7 +3,8 @@
 import { figures } from './kinds.mjs';
 
 for (const script of document.querySelectorAll('script[type="application/json"][data-figure]')) {
-  const figure = figures[script.dataset.figure](JSON.parse(script.textContent));
+  const facts = JSON.parse(script.textContent), figure = figures[facts.kind](facts);
+  figure.prepend(Object.assign(document.createElement('p'), { className: 'title', textContent: facts.title }));
   figure.dataset.source = script.dataset.source;
   const picture = script.previousElementSibling;
   picture.classList.add('replaced');

@@ -1,4 +1,5 @@
 // What figures to touch are put together from: elements, controls, a frame. A figure gets its facts and makes none.
+import { Picture } from './paint.mjs';
 
 /// An element: attributes, `on…` listeners, children (elements or text).
 export function h(tag, attributes = {}, ...children) {
@@ -24,7 +25,7 @@ export function slider({ name, label, low, high, step = 1, value, text = String,
     id, name, type: 'range', min: low, max: high, step, value,
     oninput: () => {
       set(input.value);
-      change();
+      change?.();
     },
   });
   input.setAttribute('aria-valuetext', text(value));
@@ -40,13 +41,16 @@ export function slider({ name, label, low, high, step = 1, value, text = String,
     timer = clearInterval(timer);
     button.textContent = 'Play';
   };
+  const moveTo = (next) => {
+    input.value = next;
+    input.dispatchEvent(new Event('input', { bubbles: true }));
+  };
   const advance = () => {
-    set(Number(input.value) + step);
-    change();
+    moveTo(Number(input.value) + step);
     if (atEnd()) pause();
   };
   const start = () => {
-    if (atEnd()) set(low), change();
+    if (atEnd()) moveTo(low);
     timer = setInterval(advance, 1000);
     button.textContent = 'Pause';
   };
@@ -97,12 +101,28 @@ export function shown(picture, label) {
   return place;
 }
 
-/// The figure's frame: its title, controls, what it shows, and a sentence that says what is to be seen.
-export function frame(facts, { controls: all, body, said }) {
+/// A list of texts.
+export const items = (texts) => h('ul', {}, texts.map((text) => h('li', {}, text)));
+
+/// A table of texts, with the names of its columns.
+export function table(names, rows) {
+  const line = (tag, attributes, texts) => h('tr', {}, texts.map((text) => h(tag, attributes, text)));
+  return h('table', {}, h('thead', {}, line('th', { scope: 'col' }, names)), h('tbody', {}, rows.map((row) => line('td', {}, row))));
+}
+
+/// The figure's frame: its controls, and what show() returns whenever one of them changes: {body: pictures and elements,
+/// said: a sentence that says what is to be seen}.
+export function frame(facts, { controls: all, show }) {
+  const body = h('div', { class: 'body', tabindex: 0, role: 'group', 'aria-label': 'Drawing' });
+  const said = h('p', { class: 'said', role: 'status' });
+  const update = () => {
+    const shows = show();
+    body.replaceChildren(...shows.body.map((part) => (part instanceof Picture ? shown(part, facts.title) : part)));
+    said.textContent = shows.said;
+  };
+  update();
   return h(
-    'section', { class: 'touch', 'data-kind': facts.kind, 'aria-label': `${facts.title}: to try` },
-    h('div', { class: 'controls' }, all.map((control) => control.element)),
-    h('div', { class: 'body', tabindex: 0, role: 'group', 'aria-label': 'Drawing' }, body),
-    h('p', { class: 'said', role: 'status' }, said ?? ''),
+    'section', { class: 'touch', 'data-kind': facts.kind, 'aria-label': `${facts.title}: to try`, oninput: update, onchange: update },
+    h('div', { class: 'controls' }, all.map((control) => control.element)), body, said,
   );
 }

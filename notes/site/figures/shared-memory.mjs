@@ -1,6 +1,6 @@
 // Shared memory: rows in banks behind a padding of one's choice, and the rows that ldmatrix reads.
 import { Picture, count, pale, tile, width } from './paint.mjs';
-import { choice, frame, h, shown, slider } from './parts.mjs';
+import { frame, slider } from './parts.mjs';
 
 const bankOf = (facts, address) => Math.floor(address / facts.bank_bytes) % facts.banks;
 
@@ -51,23 +51,20 @@ export function drawBanks(facts, { paddings = facts.shown } = {}) {
 }
 
 export function banks(facts) {
-  const body = h('div');
-  const change = () => {
+  const show = () => {
     const chosen = facts.paddings[padding.value / facts.access_bytes];
     const both = chosen.padding === 0 ? [0] : [0, chosen.padding];
-    body.replaceChildren(shown(drawBanks(facts, { paddings: both }), facts.title));
-    figure.querySelector('.said').textContent =
+    const said =
       `The rows begin in banks ${chosen.starts.map((start) => bankOf(facts, start)).join(', ')}. Reading the first ` +
       `${facts.access_bytes} bytes of all ${facts.rows} rows takes ${count(chosen.wavefronts, 'wavefront')}; a row takes ` +
       `${facts.row_bytes + chosen.padding} bytes.`;
+    return { body: [drawBanks(facts, { paddings: both })], said };
   };
   const padding = slider({
     name: 'padding', label: 'Padding after each row', low: 0, high: facts.paddings.at(-1).padding,
-    step: facts.access_bytes, value: facts.shown.at(-1), text: (bytes) => `${bytes} bytes`, change,
+    step: facts.access_bytes, value: facts.shown.at(-1), text: (bytes) => `${bytes} bytes`,
   });
-  const figure = frame(facts, { controls: [padding], body: [body] });
-  change();
-  return figure;
+  return frame(facts, { controls: [padding], show });
 }
 
 export function drawSwizzle(facts, { chunk = facts.chunk } = {}) {
@@ -105,11 +102,9 @@ export function drawSwizzle(facts, { chunk = facts.chunk } = {}) {
 }
 
 export function swizzle(facts) {
-  const body = h('div');
-  const change = () => {
+  const show = () => {
     const wanted = chunk.value, groupBanks = facts.chunk_bytes / facts.bank_bytes;
-    body.replaceChildren(shown(drawSwizzle(facts, { chunk: wanted }), facts.title));
-    figure.querySelector('.said').textContent = facts.layouts
+    const said = facts.layouts
       .map((layout) => {
         const used = new Set(layout.addresses.map((row) => Math.floor(bankOf(facts, row[wanted]) / groupBanks)));
         return (
@@ -118,12 +113,11 @@ export function swizzle(facts) {
         );
       })
       .join(' ');
+    return { body: [drawSwizzle(facts, { chunk: wanted })], said };
   };
   const chunk = slider({
     name: 'chunk', label: 'Chunk that the lanes ask for', low: 0, high: facts.layouts[0].wavefronts.length - 1,
-    value: facts.chunk, change,
+    value: facts.chunk,
   });
-  const figure = frame(facts, { controls: [chunk], body: [body] });
-  change();
-  return figure;
+  return frame(facts, { controls: [chunk], show });
 }

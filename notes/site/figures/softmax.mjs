@@ -1,6 +1,6 @@
 // The running maximum and sum of one row, block by block, with blocks of a length of one's choice.
 import { Picture, digits, tile, width } from './paint.mjs';
-import { frame, h, shown, slider } from './parts.mjs';
+import { frame, slider, table } from './parts.mjs';
 
 const four = (value) => (value === null ? '−∞' : Number.isInteger(value) ? String(value) : value.toFixed(4));
 
@@ -58,55 +58,28 @@ export function drawSoftmax(facts, { block = facts.block, done } = {}) {
 }
 
 export function softmax(facts) {
-  const body = h('div'), table = h('table');
-  const change = () => {
+  const show = () => {
     const { steps } = facts.walks[block.value - 1];
     done.set(Math.min(done.value, steps.length), steps.length);
-    body.replaceChildren(shown(drawSoftmax(facts, { block: block.value, done: done.value }), facts.title));
-    table.replaceChildren(
-      h(
-        'thead',
-        {},
-        h(
-          'tr', {},
-          ['scores', 'm', 'factor for l and O', 'added by this block', 'l'].map((name) => h('th', { scope: 'col' }, name)),
-        ),
-      ),
-      h(
-        'tbody',
-        {},
-        steps.slice(0, done.value).map((step) =>
-          h(
-            'tr',
-            {},
-            [
-              facts.scores.slice(step.first, step.last).join(', '),
-              four(step.m),
-              four(step.factor),
-              four(step.added),
-              four(step.l),
-            ].map((text) => h('td', {}, text)),
-          ),
-        ),
-      ),
-    );
+    const rows = steps.slice(0, done.value).map((step) => [
+      facts.scores.slice(step.first, step.last).join(', '), ...[step.m, step.factor, step.added, step.l].map(four),
+    ]);
     const last = steps.at(done.value - 1);
-    figure.querySelector('.said').textContent =
+    const said =
       done.value === 0
         ? 'Nothing has been read: m is −∞, l is 0.'
         : done.value < steps.length
           ? `After ${last.last} of ${facts.scores.length} scores: m = ${four(last.m)}, l = ${four(last.l)}.`
           : `At the end m = ${four(last.m)}, l = ${four(last.l)} and LSE = m + log l = ${four(facts.lse)}, whatever the ` +
             `blocks. The weights are ${facts.weights.map(four).join(', ')}.`;
+    return { body: [drawSoftmax(facts, { block: block.value, done: done.value }), table(['scores', 'm', 'factor for l and O', 'added by this block', 'l'], rows)], said };
   };
   const block = slider({
-    name: 'block', label: 'Scores in a block', low: 1, high: facts.scores.length, value: facts.block, change,
+    name: 'block', label: 'Scores in a block', low: 1, high: facts.scores.length, value: facts.block,
   });
   const done = slider({
     name: 'step', label: 'Blocks done', low: 0, high: facts.walks[facts.block - 1].steps.length,
-    value: facts.walks[facts.block - 1].steps.length, change,
+    value: facts.walks[facts.block - 1].steps.length,
   });
-  const figure = frame(facts, { controls: [block, done], body: [body, table] });
-  change();
-  return figure;
+  return frame(facts, { controls: [block, done], show });
 }

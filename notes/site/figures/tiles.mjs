@@ -1,7 +1,7 @@
 // Which tiles of S a call computes, masks and skips, for sizes of one's choice; and whose rows a warp has.
 import { edgesOf, maskCells, maskOf, sequencesOf } from './mask-map.mjs';
 import { Picture, bytes, ranges, tile, width } from './paint.mjs';
-import { choice, frame, h, shown, slider } from './parts.mjs';
+import { choice, frame, h, items, slider } from './parts.mjs';
 
 const names = { '#': 'computed', m: 'computed and masked', '.': 'skipped' };
 const cellNames = { '#': tile(0), m: tile(1), '.': 'faint rule' };
@@ -129,13 +129,12 @@ function lengthsOf(rows, count) {
 }
 
 export function tiles(facts) {
-  const calls = launchesOf(facts);
+  const calls = launchesOf(facts), backward = calls[0].blocks_own_keys;
   const sizes = [...new Set([16, 32, 64, 128, ...calls.flatMap((c) => [c.row_tile, c.column_tile])])].sort(
     (a, b) => a - b,
   );
-  const body = h('div'), words = h('p', { class: 'checked' });
   let whole = facts.launches.length > 1; // all kernels beside each other, until something is chosen
-  const change = () => {
+  const show = () => {
     const kind = mask.value, packed = kind === 'packed' || kind === 'both',
       lengths = packed ? `+lengths=${lengthsOf(keys.value, sequences.value)}` : '';
     for (const [control, has] of [
@@ -153,17 +152,22 @@ export function tiles(facts) {
           ? `window=${left.value},${right.value}`
           : (kind === 'causal' || kind === 'both' ? 'causal' : 'none') + lengths,
     };
-    const { cells, keysRead } = maskCells(chosen);
+    const { cells } = maskCells(chosen);
     const launch = { row_tile: chosen.rowTile, column_tile: chosen.columnTile, cells };
-    body.replaceChildren(shown(whole ? drawTiles(facts) : drawTiles({ ...chosen, launches: [launch] }), facts.title));
+    const picture = whole ? drawTiles(facts) : drawTiles({ ...chosen, launches: [launch] });
     whole = false;
     const all = cells.join('');
     const counts = Object.entries(names).map(([cell, name]) => `${counted(launch, cell)} ${name}`);
-    const { keysRead: unmasked } = maskCells({ ...chosen, mask: 'none' }),
-      size = (rows) => bytes(rows * 2 * 2 * facts.d); // of K and V, 2 bytes an element
-    figure.querySelector('.said').textContent =
+    // Rows of K and V that blocks of Q tiles read, or of Q and dO that blocks of K/V tiles read.
+    const rowsRead = (mask) => {
+      const { cells, keysRead } = maskCells({ ...chosen, mask }), edges = edgesOf(chosen.queries, chosen.rowTile, maskOf(mask).lengths);
+      const read = (row, i) => row.replaceAll('.', '').length * (edges[i + 1] - edges[i]);
+      return backward ? cells.map(read).reduce((a, b) => a + b) : keysRead;
+    };
+    const size = (mask) => bytes(rowsRead(mask) * 2 * 2 * facts.d); // of two tensors, 2 bytes an element
+    const said =
       `Of ${all.length} tiles: ${counts.join(', ')}.` +
-      (facts.d ? ` A head reads ${size(keysRead)} of K and V; without a mask ${size(unmasked)}.` : '');
+      (facts.d ? ` A head reads ${size(chosen.mask)} of ${backward ? 'Q and dO' : 'K and V'}; without a mask ${size('none')}.` : '');
     const ran = calls.find(
       (c) =>
         c.queries === chosen.queries &&
@@ -172,27 +176,28 @@ export function tiles(facts) {
         c.column_tile === chosen.columnTile &&
         c.mask === chosen.mask,
     );
-    words.textContent =
+    const checked =
       ran === undefined
         ? 'By the definition of the mask; the simulator has not run this call.'
         : ran.cells.join('/') === cells.join('/')
           ? `The simulator ran this call of ${ran.kernel}: it did the same.`
           : `The simulator ran this call of ${ran.kernel}, and it did something else.`;
+    return { body: [picture, h('p', { class: 'checked' }, checked)], said };
   };
 
-  const size = (name, label, value) => slider({ name, label, low: 1, high: most, value, change });
+  const size = (name, label, value) => slider({ name, label, low: 1, high: most, value });
   const queries = size('queries', 'Queries Nq', facts.queries), keys = size('keys', 'Keys Nk', facts.keys);
-  const tileSize = (name, label, value) => choice({ name, label, options: sizes.map((s) => [s, s]), value, change });
+  const tileSize = (name, label, value) => choice({ name, label, options: sizes.map((s) => [s, s]), value });
   const rowTile = tileSize('row_tile', 'Br', calls[0].row_tile);
   const columnTile = tileSize('column_tile', 'Bc', calls[0].column_tile);
   const kindOf = (text) => (text.startsWith('window') ? 'window' : text), window = maskOf(maskText(facts)),
     side = (name, label, end, value) =>
-      slider({ name, label, low: 0, high: most, value: end < Infinity && end > 0 ? end : value, change });
+      slider({ name, label, low: 0, high: most, value: end < Infinity && end > 0 ? end : value });
   const mask = choice({
-    name: 'mask', label: 'mask', value: kindOf(maskText(facts)), options: Object.entries(masks), change,
+    name: 'mask', label: 'mask', value: kindOf(maskText(facts)), options: Object.entries(masks),
   });
   const left = side('left', 'keys before', window.left, 128), right = side('right', 'keys after', window.right, 0);
-  const sequences = slider({ name: 'sequences', label: 'sequences', low: 2, high: 6, value: 3, change });
+  const sequences = slider({ name: 'sequences', label: 'sequences', low: 2, high: 6, value: 3 });
   const ran = choice({
     name: 'ran', label: 'Calls that the simulator ran', value: 0,
     options: calls.map((c, i) => [
@@ -210,31 +215,26 @@ export function tiles(facts) {
         const ends = maskOf(call.mask);
         left.set(ends.left), right.set(ends.right);
       }
-      change();
     },
   });
-  const figure = frame(facts, { controls: [mask, left, right, sequences, queries, keys, rowTile, columnTile, ran], body: [body, words] });
-  change();
-  return figure;
+  return frame(facts, { controls: [mask, left, right, sequences, queries, keys, rowTile, columnTile, ran], show });
 }
 
 // --- Blocks: the lists of a block-sparse mask ------------------------------------------------------------------------
 
 export function blocks(facts) {
-  const body = h('div'), words = h('ul'), rows = Math.max(...facts.launches.map(({ cells }) => cells.length));
-  const change = () => {
+  const rows = Math.max(...facts.launches.map(({ cells }) => cells.length));
+  const show = () => {
     const launch = facts.launches[Number(mask.value)], row = [...launch.cells[q.value]];
     const listed = (cell) => ranges(row.flatMap((c, j) => (c === cell ? j : []))) || 'none';
-    body.replaceChildren(shown(drawTiles({ ...facts, launches: [launch], row: q.value }), facts.title));
-    words.replaceChildren(...Object.entries(names).map(([cell, name]) => h('li', {}, `K/V tiles ${name}: ${listed(cell)}`)));
+    const words = items(Object.entries(names).map(([cell, name]) => `K/V tiles ${name}: ${listed(cell)}`));
     const read = row.filter((cell) => cell !== '.').length;
-    figure.querySelector('.said').textContent = `${launch.kernel}: Q tile ${q.value} reads ${read} of ${row.length} K/V tiles.`;
+    const said = `${launch.kernel}: Q tile ${q.value} reads ${read} of ${row.length} K/V tiles.`;
+    return { body: [drawTiles({ ...facts, launches: [launch], row: q.value }), words], said };
   };
-  const mask = choice({ name: 'mask', label: 'mask', value: 0, options: facts.launches.map(({ kernel }, i) => [i, kernel]), change });
-  const q = slider({ name: 'row', label: 'Q tile', low: 0, high: rows - 1, value: 1, play: true, change });
-  const figure = frame(facts, { controls: [mask, q], body: [body, words] });
-  change();
-  return figure;
+  const mask = choice({ name: 'mask', label: 'mask', value: 0, options: facts.launches.map(({ kernel }, i) => [i, kernel]) });
+  const q = slider({ name: 'row', label: 'Q tile', low: 0, high: rows - 1, value: 1, play: true });
+  return frame(facts, { controls: [mask, q], show });
 }
 
 // --- Owners ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // What a block does, over its time: lanes of work between its barriers, and who waits for whom.
-import { Picture, count, list, pale, ranges, tile, width } from './paint.mjs';
-import { frame, h, shown, slider } from './parts.mjs';
+import { Picture, count, pale, ranges, tile, width } from './paint.mjs';
+import { frame, items, slider } from './parts.mjs';
 
 const laneColors = { copied: 1, loaded: 0, stored: 6, products: 2, shared: 3, shuffles: 5 };
 const fromTo = ({ first, last }) => (first === last ? `${first}` : `${first} to ${last}`);
@@ -33,8 +33,8 @@ export function drawTimeline(facts, { first = facts.first, count: wanted = facts
         const from = x(Math.max(bar.first, first)) + 3, to = x(Math.min(bar.last + 1, end)) - 3;
         const here = bar.first <= now && now <= bar.last, color = laneColors[lane.kind];
         picture.rect(from, y, to - from, row - 6, here ? `chosen s${color}` : tile(color), { round: 3 });
-        if (to - from > 5.6 * bar.text.length)
-          picture.text((from + to) / 2, y + 15, bar.text, here ? 'small mid on' : 'small mid');
+        const text = [bar.text, bar.text.split(': ').at(-1)].find(({ length }) => to - from > 6.2 * length);
+        if (text) picture.text((from + to) / 2, y + 15, text, here ? 'small mid on' : 'small mid');
       }
       y += row;
     }
@@ -72,13 +72,10 @@ function waitsIn(facts, interval) {
 }
 
 export function timeline(facts) {
-  const body = h('div'), words = h('ul');
   const all = facts.intervals;
-  const change = () => {
+  const show = () => {
     const interval = now.value, zoom = Math.min(all, many.value);
-    body.replaceChildren(
-      shown(drawTimeline(facts, { first: windowAt(interval, all, zoom), count: zoom, now: interval }), facts.title),
-    );
+    const picture = drawTimeline(facts, { first: windowAt(interval, all, zoom), count: zoom, now: interval });
     const running = facts.lanes.flatMap((lane) =>
       lane.bars
         .filter((bar) => bar.first <= interval && interval <= bar.last)
@@ -90,20 +87,17 @@ export function timeline(facts) {
     const waits = waitsIn(facts, interval);
     if (waits.length > 0) lines.push(`Waits: ${waits.join('; ')}.`);
     if (facts.moved) lines.push(`So far: ${facts.moved[interval]}.`);
-    words.replaceChildren(...lines.map((line) => h('li', {}, line)));
-    figure.querySelector('.said').textContent =
-      `Interval ${interval} of ${all}, between two barriers: ${list(running.map((bar) => bar.name)) || 'nothing that is counted'}.`;
+    const said =
+      `Interval ${interval} of ${all}, between two barriers: ${running.map((bar) => bar.name).join('; ') || 'nothing that is counted'}.`;
+    return { body: [picture, items(lines)], said };
   };
   const now = slider({
     name: 'interval', label: 'Interval', low: 0, high: all - 1, value: Math.min(facts.now ?? 1, all - 1), play: true,
-    change,
   });
   const many = slider({
-    name: 'shown', label: 'Intervals shown', low: 1, high: Math.min(all, 40), value: Math.min(all, facts.count), change,
+    name: 'shown', label: 'Intervals shown', low: 1, high: Math.min(all, 40), value: Math.min(all, facts.count),
   });
-  const figure = frame(facts, { controls: all > 1 ? [now, many] : [now], body: [body, words] });
-  change();
-  return figure;
+  return frame(facts, { controls: all > 1 ? [now, many] : [now], show });
 }
 
 // --- Waits -------------------------------------------------------------------------------------------------------
@@ -203,24 +197,20 @@ export function drawWaits(facts, { first = facts.first, count: wanted = facts.co
 }
 
 export function waits(facts) {
-  const body = h('div'), all = waitsOf(facts, 0, 1).steps;
-  const change = () => {
+  const all = waitsOf(facts, 0, 1).steps;
+  const show = () => {
     const zoom = Math.min(all, many.value);
     from.set(Math.min(from.value, all - zoom), all - zoom);
     const picture = drawWaits(facts, { first: from.value, count: zoom });
-    body.replaceChildren(shown(picture, facts.title));
-    figure.querySelector('.said').textContent =
-      `Steps ${from.value} to ${from.value + zoom - 1} of ${all}: ${count(facts.warps, 'warp')} of block 0.`;
+    return { body: [picture], said: `Steps ${from.value} to ${from.value + zoom - 1} of ${all}: ${count(facts.warps, 'warp')} of block 0.` };
   };
   const from = slider({
     name: 'first', label: 'From step', low: 0, high: Math.max(0, all - facts.count),
-    value: Math.min(facts.first, all - 1), play: true, change,
+    value: Math.min(facts.first, all - 1), play: true,
   });
   const many = slider({
     name: 'shown', label: 'Steps shown', low: Math.min(2, all), high: Math.min(all, 60),
-    value: Math.min(all, facts.count), change,
+    value: Math.min(all, facts.count),
   });
-  const figure = frame(facts, { controls: [from, many], body: [body] });
-  change();
-  return figure;
+  return frame(facts, { controls: [from, many], show });
 }

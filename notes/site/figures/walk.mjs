@@ -1,6 +1,6 @@
 // The algorithm itself: a tile walks over S, and m, l and O of its rows change with it.
 import { Picture, digits, list, tile, width } from './paint.mjs';
-import { frame, h, shown, slider } from './parts.mjs';
+import { frame, items, slider } from './parts.mjs';
 
 const two = (value) => (value === null ? '−∞' : value.toFixed(2).replace('-', '−'));
 
@@ -72,17 +72,11 @@ export function drawWalk(facts, { done } = {}) {
 }
 
 export function walk(facts) {
-  const body = h('div'), words = h('ul');
-  const change = () => {
+  const show = () => {
     const done = at.value, step = facts.steps[done - 1], before = facts.steps[done - 2];
-    body.replaceChildren(shown(drawWalk(facts, { done }), facts.title));
-    if (done === 0) {
-      words.replaceChildren();
-      figure.querySelector('.said').textContent = 'Nothing has been read: every m is −∞, every l and O is 0.';
-      return;
-    }
-    words.replaceChildren(
-      ...facts.S.map((scores, i) => {
+    if (done === 0) return { body: [drawWalk(facts, { done })], said: 'Nothing has been read: every m is −∞, every l and O is 0.' };
+    const words = items(
+      facts.S.map((scores, i) => {
         const factor = before ? Math.exp(before.m[i] - step.m[i]) : 0,
           tileScores = scores.slice((done - 1) * facts.Bc, done * facts.Bc);
         const grows = !before || step.m[i] > before.m[i];
@@ -91,23 +85,20 @@ export function walk(facts) {
           : grows
             ? `m grows to ${two(step.m[i])}, so l and O so far are multiplied by ${factor.toFixed(4)}`
             : `m stays ${two(step.m[i])}`;
-        return h(
-          'li',
-          {},
+        return (
           `Row ${i}: ${moves}; ` +
-            `the tile adds ${list(tileScores.map((s) => `exp(${digits(s)} − ${two(step.m[i])})`))} to l, and the same weights times rows of V to O.`,
+          `the tile adds ${list(tileScores.map((s) => `exp(${digits(s)} − ${two(step.m[i])})`))} to l, and the same weights times rows of V to O.`
         );
       }),
     );
     const all = (name) => step[name].map((value) => value.toFixed(2)).join(', ');
-    figure.querySelector('.said').textContent =
+    const said =
       `After ${done} of ${facts.steps.length} tiles: m = ${all('m')}; l = ${all('l')}.` +
       (done < facts.steps.length
         ? ''
         : ` O / l is attention: ${step.O.map((row, i) => `(${row.map((o) => two(o / step.l[i])).join(', ')})`).join(', ')}.`);
+    return { body: [drawWalk(facts, { done }), words], said };
   };
-  const at = slider({ name: 'step', label: 'Tiles done', low: 0, high: facts.steps.length, value: 2, play: true, change });
-  const figure = frame(facts, { controls: [at], body: [body, words] });
-  change();
-  return figure;
+  const at = slider({ name: 'step', label: 'Tiles done', low: 0, high: facts.steps.length, value: 2, play: true });
+  return frame(facts, { controls: [at], show });
 }
