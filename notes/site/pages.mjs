@@ -71,6 +71,12 @@ function linkTitles(pages) {
   }
 }
 
+/// The glossary leads to the chapters that it names.
+function linkChapters(glossary, lessons) {
+  const lesson = (number) => lessons.find(({ title }) => title.startsWith(`Chapter ${number}:`));
+  glossary.text = glossary.text.replace(/(?<!\[)\bchapter\s(\d+)/gi, (words, number) => `[${words}](../${lesson(number).path})`);
+}
+
 /// The page of results begins with what matters: its tables are folded, and the profiler's are a page of their own.
 function splitResults(results) {
   const folded = (text) => text.replace(/^### (.*)\n\n((?:\|.*\n)+)/gm, '<details class="tables"><summary>$1</summary>\n\n$2\n</details>\n');
@@ -107,6 +113,7 @@ export function findPages({ root, withSolutions }) {
     page.next = toRead[i + 1];
   });
   linkTitles(toRead);
+  linkChapters(notes.find(({ path }) => path === 'notes/glossary.md'), lessons);
   for (const lesson of lessons) {
     lesson.sources = sources.filter((source) => source.chapter === lesson);
     lesson.exercises = exercisesOf(root, lesson);

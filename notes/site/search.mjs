@@ -24,9 +24,11 @@ export function indexes(pages) {
     for (const { title, anchor, text } of sections) {
       const [, number, bare] = /^(?:(Chapter \d+|\d+\.\d+):? )?(.*?)(?: \((?:about )?\d+ lines?.*\))?$/.exec(title);
       const term = page.path === 'notes/glossary.md', lesson = page.group === 'chapters';
-      const also = term ? `${title}, ${/Also called ([^.]*)\./.exec(text)?.[1] ?? ''}`.split(/, | or | and | \(|\)/) : [];
+      const called = term ? `${title}, ${/also called ([^.]*)\./i.exec(text)?.[1] ?? ''}`.split(/[,;] | or | and | \(|\)/) : [];
+      const commands = page.path === 'notes/commands.md' && title === 'Commands' ? page.text.match(/(?<=^\| [^|]*`)[a-z]+/gm) : [];
+      const also = [...called, ...commands];
       const document = { id, page: (page.chapter ?? page).title, title, also: also.join(' '), url: page.url + anchor, term, lesson };
-      made.headings.add({ ...document, names: page.group === 'notes' && !term ? [] : [number, bare, ...also].filter(Boolean).map(key) });
+      made.headings.add({ ...document, names: (page.group === 'notes' && !term ? commands : [number, bare, ...also]).filter(Boolean).map(key) });
       if (text) made.text.add({ id, title, text: text.replace(/\s+/g, ' ').trim() });
       ++id;
     }
@@ -35,9 +37,9 @@ export function indexes(pages) {
 }
 
 /// What is named like the query, but for notes; then headings, then the text, in both lessons first:
-/// {page, title, url, text, terms}. A synonym finds what its term finds.
+/// {page, title, url, text, terms}. A synonym finds what its term finds, a name in code the text that introduces it.
 export function find(words, headings, text) {
-  const query = words.replace(/^\s*(exercise|test)\s+(?=\d)/i, ''), named = key(query);
+  const query = words.replace(/^\s*(exercise|test)\s+(?=\d)/i, '').trim(), named = key(query), name = query.includes('_');
   const hits = (more) => {
     const exact = headings.search(query, more).filter(({ names }) => names.includes(named));
     const names = [query, ...exact.filter(({ term }) => term).map(({ title }) => title)], found = new Map();
@@ -45,7 +47,8 @@ export function find(words, headings, text) {
     for (const [level, index] of [[2, headings], [0, text]]) {
       for (const { id, score, terms } of index?.search({ combineWith: 'OR', queries }, more) ?? []) {
         const document = { ...headings.getStoredFields(id), ...text?.getStoredFields(id) };
-        const order = level + document.lesson + (document.names.includes(named) ? 4 : 0);
+        const uses = name && document.text?.includes(query) ? 3 - id / 1e5 : 0; // in the order of the book
+        const order = level + document.lesson + (document.names.includes(named) ? 4 : uses);
         if (!found.has(id)) found.set(id, { ...document, score, terms, order });
       }
     }
