@@ -32,7 +32,9 @@ Facts memory_facts(const Request& request);
 /// The stages of one table of the results under their roofs. device; section: "forward, d = 64, N = 8192".
 Facts roofline_facts(const Request& request);
 /// Some curves of a plot of bench. figure: its name in notes/figures; panel: its title; curves; names: what the plot
-/// calls them.
+/// calls them. Optional, one more curve from a run in notes/speed_log.md: log, its heading "### …"; log_column, a
+/// column of TFLOP/s in the section's first table, whose second column is N; log_rows, the first cell of its rows;
+/// log_name.
 Facts plot_facts(const Request& request);
 
 // layout.cpp: the layout of elements, from the simulator's tables and rules.

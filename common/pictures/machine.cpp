@@ -19,11 +19,12 @@ std::string stripped(const std::string& text) {
   return from == std::string::npos ? "" : text.substr(from, text.find_last_not_of(' ') - from + 1);
 }
 
-/// The rows of the first table of notes/results.md after this line, without the line of dashes.
-std::vector<Row> table_after(const judge::Workspace& workspace, const std::string& line) {
-  const std::string page = book::read_file(workspace.book.root / "notes" / "results.md");
+/// The rows of the first table of a page of notes after this line, without the line of dashes.
+std::vector<Row> table_after(const judge::Workspace& workspace, const std::string& line,
+                             const std::string& name = "results.md") {
+  const std::string page = book::read_file(workspace.book.root / "notes" / name);
   const std::size_t at = ("\n" + page).find("\n" + line + "\n");
-  if (at == std::string::npos) throw std::runtime_error("notes/results.md has no line \"" + line + "\"");
+  if (at == std::string::npos) throw std::runtime_error("notes/" + name + " has no line \"" + line + "\"");
   std::istringstream lines(page.substr(at));
   std::vector<Row> rows;
   for (std::string text; std::getline(lines, text);) {
@@ -171,6 +172,18 @@ Facts plot_facts(const Request& request) {
     curve["title"] = names[i];
     if (curve.at("style") == "line_and_points") curve["color"] = i;
     chosen.push_back(std::move(curve));
+  }
+  if (p.has("log")) {
+    const std::vector<Row> rows = table_after(request.workspace, "### " + p.text("log"), "speed_log.md");
+    const std::string wanted = p.text("log_rows"), column = p.text("log_column");
+    const auto at = std::size_t(std::ranges::find(rows.at(0), column) - rows[0].begin());
+    Facts points = Facts::array();
+    for (const Row& row : rows) {
+      if (row.at(0) == wanted && at < row.size()) points.push_back({std::stod(row.at(1)), std::stod(row[at])});
+    }
+    if (points.empty()) p.fail(fmt::format("the table has no \"{}\" in rows of \"{}\"", column, wanted));
+    chosen.push_back(
+        {{"title", p.text("log_name")}, {"style", "dashed"}, {"color", 7}, {"mark", 3}, {"points", points}});
   }
   panel["curves"] = std::move(chosen);
   return {{"panels", Facts::array({std::move(panel)})}};
