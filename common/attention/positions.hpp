@@ -68,16 +68,20 @@ inline std::array<std::uint32_t, 4> philox_4x32(std::array<std::uint32_t, 4> cou
   }
   return counter;
 }
-/// The factor for P of a pair; 0 if the pair is dropped. `row` is numbered through (B, H, Nq). Pairs in a block of 32 x
-/// 32 whose queries and keys are multiples of 8 apart share a 128-bit number, of which each pair uses one byte.
+/// The random byte of a pair. Pairs in a block of 32 x 32 whose queries and keys are multiples of 8 apart share a
+/// 128-bit number, of which each pair uses one byte. `head` is numbered through (B, H).
+inline std::int32_t random_byte(std::int64_t seed, std::int64_t head, std::int64_t query, std::int64_t key) {
+  const auto word = philox_4x32(
+      {std::uint32_t(key / 32 * 8 + key % 8), std::uint32_t(query / 32 * 8 + query % 8), std::uint32_t(head), 0},
+      {std::uint32_t(seed), std::uint32_t(seed >> 32)})[std::size_t(query / 8 % 4)];
+  return std::int32_t(word >> (key / 8 % 4 * 8) & 255);
+}
+/// The factor for P of a pair; 0 if the pair is dropped. `row` is numbered through (B, H, Nq).
 inline double kept(const Setting& setting, std::int64_t row, std::int64_t key) {
   const Mask& mask = setting.mask;
   if (mask.dropped == 0) return 1;
   const std::int64_t query = row % setting.shape.Nq, head = row / setting.shape.Nq;
-  const auto word = philox_4x32(
-      {std::uint32_t(key / 32 * 8 + key % 8), std::uint32_t(query / 32 * 8 + query % 8), std::uint32_t(head), 0},
-      {std::uint32_t(mask.seed), std::uint32_t(mask.seed >> 32)})[std::size_t(query / 8 % 4)];
-  return std::int32_t(word >> (key / 8 % 4 * 8) & 255) < mask.dropped ? 0 : mask.kept_scale();
+  return random_byte(mask.seed, head, query, key) < mask.dropped ? 0 : mask.kept_scale();
 }
 
 }  // namespace workbook

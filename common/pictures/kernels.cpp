@@ -224,6 +224,39 @@ Facts owners_facts(const Request& request) {
       {"warps", tiles->sizes.at("warps")}, {"by_keys", stage.warps_split_keys}, {"rows_per_warp", stage.rows_per_warp}};
 }
 
+Facts packing_facts(const Request& request) {
+  Parameters& p = request.parameters;
+  const std::int64_t Nk = p.count("keys"), d = p.count("d");
+  const std::string number = p.text("packing");
+  const worker::StageDescription stage = described(request);
+  const worker::StageTiles* tiles = stage.default_tiles(d);
+  if (tiles == nullptr || !tiles->sizes.contains("Br")) p.fail("the stage has no Q tiles for this d");
+  Facts runs = Facts::array();
+  for (const double queries : p.numbers("lengths")) {
+    Facts blocks = Facts::array(), bytes = Facts::array();
+    const auto run = [&](std::map<std::string, double> numbers) {
+      judge::TraceRequest trace;
+      trace.numbers = std::move(numbers);
+      return traced(request, own_chapter(request), std::int64_t(queries), Nk, d, Mask::none, trace).launches.at(0);
+    };
+    for (const double packing : {1., 2.}) {
+      const judge::TracedLaunch launch = run({{number, packing}});
+      const judge::TracedTensor *K = launch.tensor("K"), *V = launch.tensor("V");
+      if (K == nullptr || V == nullptr) p.fail("the first launch does not read K and V");
+      blocks.push_back(launch.blocks());
+      bytes.push_back(K->read_bytes() + V->read_bytes());
+    }
+    const bool packs = run({}).blocks() < blocks.at(0).get<std::int64_t>();
+    runs.push_back({{"queries", queries}, {"blocks", blocks}, {"bytes", bytes}, {"packs", packs}});
+  }
+  return {{"heads", p.count("heads")},
+          {"queries", p.count("queries")},
+          {"keys", Nk},
+          {"d", d},
+          {"Br", tiles->sizes.at("Br")},
+          {"runs", runs}};
+}
+
 Facts traffic_facts(const Request& request) {
   Parameters& p = request.parameters;
   const std::vector<double> lengths = p.numbers("lengths");

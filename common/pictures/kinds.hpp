@@ -43,6 +43,9 @@ Facts banks_facts(const Request& request);
 /// Which lane holds which element of an MMA's operands. element: "half", "tf32" or "e4m3"; shape: [m, n, k]; matrices:
 /// of "a", "b", "accumulator"; names: the name of each.
 Facts fragments_facts(const Request& request);
+/// The pairs that a lane holds in a block of 32 x 32 pairs of S and of its transpose, and their random bytes. dropped:
+/// a pair with a smaller byte is dropped; seed.
+Facts dropout_facts(const Request& request);
 /// The rows of an ldmatrix, plain, padded and swizzled. row_bytes; chunk: which 16 bytes of each row are read.
 Facts swizzle_facts(const Request& request);
 /// Boxes, lines, arrows and words, from a `text` of box-drawing characters in columns of equal width.
@@ -62,6 +65,10 @@ Facts timeline_facts(const Request& request);
 Facts waits_facts(const Request& request);
 /// Which rows or columns of a tile each warp has. d.
 Facts owners_facts(const Request& request);
+/// Thread blocks and bytes of K and V of a call whose `heads` heads share one K/V head, for each of `lengths` queries:
+/// with the number named `packing` 1 (not packed), 2 (packed), and omitted (the kernel decides). keys, d; queries: the
+/// one of the lengths that the picture shows.
+Facts packing_facts(const Request& request);
 /// Bytes that chapters' forward passes request, over N. chapters, lengths, d.
 Facts traffic_facts(const Request& request);
 
@@ -78,7 +85,8 @@ Facts formats_facts(const Request& request);
 Facts ranges_facts(const Request& request);
 
 /// The record of a run of a chapter's kernels, with the tiles of `trace`. The optional parameters variant and value
-/// select other kernels of the chapter. std::runtime_error with the reason if the run failed.
+/// select other kernels of the chapter; `heads` is H, with one K/V head. std::runtime_error with the reason if the run
+/// failed.
 judge::Trace traced(const Request& request, const book::Chapter& chapter, std::int64_t Nq, std::int64_t Nk,
                     std::int64_t d, const Mask& mask, judge::TraceRequest trace = {});
 /// The description of the chapter's stage of its pass.

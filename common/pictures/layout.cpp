@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/attention/positions.hpp"
 #include "common/pictures/kinds.hpp"
 #include "common/simt/banks.hpp"
 #include "common/simt/fragment_layout.hpp"
@@ -109,6 +110,22 @@ Facts fragments_facts(const Request& request) {
   for (std::size_t i = 0; i < uses.size(); ++i)
     matrices.push_back(matrix_facts(names[i], uses[i], type_of(p, uses[i], element, shape)));
   return {{"lanes", kLanes}, {"matrices", matrices}};
+}
+
+/// For each lane, the (row, column) of its elements in a part of 16 x 8, of S or of its transpose; and the random byte
+/// of each (query, key) pair of the block of 32 x 32 pairs at query 0 and key 0, in head 0.
+Facts dropout_facts(const Request& request) {
+  Parameters& p = request.parameters;
+  const int dropped = p.count("dropped"), seed = p.count("seed");
+  simt::FragmentType part = type_of(p, "accumulator", "half", {16, 8, 16});
+  std::vector<std::vector<std::int32_t>> bytes(kLanes);
+  for (int query = 0; query < kLanes; ++query) {
+    for (int key = 0; key < kLanes; ++key) bytes[std::size_t(query)].push_back(random_byte(seed, 0, query, key));
+  }
+  return {{"dropped", dropped},
+          {"seed", seed},
+          {"places", matrix_facts("part", "accumulator", part).at("places")},
+          {"bytes", bytes}};
 }
 
 namespace {

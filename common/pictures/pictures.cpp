@@ -23,7 +23,8 @@ constexpr Kind kKinds[] = {
     {"timeline", true, timeline_facts},    {"owners", true, owners_facts},      {"waits", true, waits_facts},
     {"traffic", true, traffic_facts},      {"softmax", false, softmax_facts},   {"formats", false, formats_facts},
     {"ranges", false, ranges_facts},       {"walk", false, walk_facts},         {"blocks", true, blocks_facts},
-    {"diagram", false, diagram_facts},     {"plot", false, plot_facts},
+    {"diagram", false, diagram_facts},     {"plot", false, plot_facts},         {"packing", true, packing_facts},
+    {"dropout", false, dropout_facts},
 };
 
 const Kind& kind_of(Parameters& parameters) {
@@ -159,6 +160,7 @@ judge::Trace traced(const Request& request, const book::Chapter& chapter, std::i
                     std::int64_t d, const Mask& mask, judge::TraceRequest trace) {
   InputOptions options;
   options.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = d};
+  if (request.parameters.has("heads")) options.shape.H = request.parameters.count("heads");
   options.mask = mask;
   if (request.parameters.has("variant"))
     trace.numbers[request.parameters.text("variant")] = request.parameters.number("value");

@@ -8,6 +8,7 @@ import MiniSearch from 'minisearch';
 import { chromium } from 'playwright-core';
 import { draws, figures } from './figures/kinds.mjs';
 import { edgesOf, maskCells } from './figures/mask-map.mjs';
+import { tilesOf } from './figures/packing.mjs';
 import { bytes, ranges } from './figures/paint.mjs';
 import { readResults } from './figures/results.mjs';
 import { waitsOf } from './figures/timeline.mjs';
@@ -78,6 +79,18 @@ function testMap(facts) {
   expectEqual(maskCells({ ...packed, mask: 'causal+lengths=40,60' }), { cells: ['m...', '#m..', '..m.', '..#m'], keysRead: 164 }, 'packed, causal');
   // The lesson's: ten tiles of 64 keys for 128 queries within a window of 512, four of them masked.
   expectEqual(maskCells({ queries: 128, keys: 768, rowTile: 128, columnTile: 64, mask: 'window=512,0' }), { cells: ['..mm######mm'], keysRead: 640 }, 'a window of 512');
+}
+
+/// The tiles that are drawn are the simulator's thread blocks, and the rule of exercise 14.6 is FlashAttention-3's.
+function testPacking(facts) {
+  for (const { facts: group } of facts.filter(({ facts: { kind } }) => kind === 'packing')) {
+    const fill = (rows) => rows / (group.Br * Math.ceil(rows / group.Br));
+    for (const { queries, blocks, packs } of group.runs) {
+      expectEqual([false, true].map((packed) => tilesOf(group, queries, packed).length), blocks, `Q tiles with Nq = ${queries}`);
+      expectEqual(packs, fill(queries) < 0.9 * fill(group.heads * queries), `the rule with Nq = ${queries}`);
+    }
+    expectEqual(tilesOf(group, 2, true)[0], [0, 1, 2, 3, 0, 1, 2, 3], 'packed query by query');
+  }
 }
 
 function testIndices() {
@@ -493,6 +506,34 @@ const figureTests = {
       expectEqual(await said(figure), `${kernel}: Q tile ${cells.length - 1} reads ${read} of ${row.length} K/V tiles.`, 'tiles read');
       const skipped = ranges(row.flatMap((cell, j) => (cell === '.' ? j : []))) || 'none';
       expectEqual(await figure.locator('li').last().textContent(), `K/V tiles skipped: ${skipped}`, 'tiles skipped');
+    }
+  },
+  async packing(figure, facts) {
+    for (const [i, { queries, blocks, packs }] of facts.runs.entries()) {
+      await set(figure, 'queries', i);
+      const text = await said(figure);
+      expect(text.includes(`: ${many(blocks[0], 'thread block')} not packed, ${blocks[1]} packed.`), text);
+      expect(text.endsWith(`The rule ${packs ? 'packs' : 'does not pack'}.`), text);
+      const drawn = await figure.locator('rect[data-rows]').evaluateAll((all) => all.reduce((sum, { dataset }) => sum + Number(dataset.rows), 0));
+      expectEqual(drawn, 2 * facts.heads * queries, `rows with Nq = ${queries}`);
+    }
+  },
+  async dropout(figure, facts) {
+    for (const [query, key, dropped] of [[0, 1, 26], [5, 2, 0], [7, 7, 255]]) {
+      for (const [name, value] of Object.entries({ query, key, dropped })) await set(figure, name, value);
+      const below = facts.bytes.flat().filter((byte) => byte < dropped).length;
+      expect((await said(figure)).includes(`: ${below} of 1024 pairs`), await said(figure));
+      for (const [n, [row, column]] of [[query, key], [key, query]].entries()) {
+        // The lesson's table: row / 8 = 2i + e / 2, column / 8 = j, and two columns modulo 8.
+        const lane = 4 * row + (column >> 1);
+        let kept = 0n;
+        for (let bit = 0; bit < 32; ++bit) {
+          const [i, j, e] = [bit >> 4, (bit >> 2) & 3, bit & 3], at = [8 * (2 * i + (e >> 1)) + row, 8 * j + 2 * (lane % 4) + (e & 1)];
+          if (facts.bytes[at[n]][at[1 - n]] >= dropped) kept |= 1n << BigInt(bit);
+        }
+        const text = await figure.locator('li').nth(n).textContent();
+        expect(text.endsWith(`of lane ${lane} is 0x${kept.toString(16).padStart(8, '0')}.`), text);
+      }
     }
   },
   async roofline(figure, facts) {
@@ -949,6 +990,7 @@ function testTerms(out, pages) {
 export async function test({ root, tool, out, pages, trace }) {
   const tests = new Tests(), facts = allFacts(root);
   await tests.run('the causal map of the page is the simulator’s', () => testMap(facts));
+  await tests.run('the Q tiles of a group are the simulator’s thread blocks', () => testPacking(facts));
   await tests.run('pictures are what the modules draw of their facts', () => testPictures(root));
   await tests.run('warps that wait alike are one row, and steps end when a wait or a copy does', testWaits);
   await tests.run('the start page has the address of the repository', testAddress);

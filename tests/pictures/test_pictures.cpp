@@ -10,6 +10,8 @@
 #include <set>
 
 #include "common/attention/half.hpp"
+#include "common/attention/mask_text.hpp"
+#include "common/attention/positions.hpp"
 #include "common/book/files.hpp"
 #include "common/pictures/kinds.hpp"
 #include "common/worker/command.hpp"
@@ -203,6 +205,39 @@ TEST_CASE("a plot has the chosen curves of a bench figure, under the chosen name
   CHECK(curves[0]["points"] != curves[1]["points"]);
   check_said("plot", facts, {"forward, d = 64, first: "});
   CHECK_THROWS_WITH(plot("04"), ContainsSubstring("test:1: notes/figures/speed_forward.json has no \"04\""));
+}
+
+TEST_CASE("a plot may have a curve of a run in the speed log") {
+  const auto plot = [](const std::string& column) {
+    return facts_of(plot_facts, {{"figure", std::string("speed_forward")},
+                                 {"panel", std::string("forward, d = 128")},
+                                 {"curves", std::vector<std::string>{"11_wgmma"}},
+                                 {"names", std::vector<std::string>{"chapter 11"}},
+                                 {"log", std::string("Chapters 11 and 12 in the same run")},
+                                 {"log_rows", std::string("128, yes")},
+                                 {"log_column", column},
+                                 {"log_name", std::string("other")}});
+  };
+  const Facts curve = plot("FlashAttention-3")["panels"][0]["curves"][1];
+  CHECK(curve["title"] == "other");
+  // The rows "128, yes" of the section's first table.
+  CHECK(curve["points"] == Facts::parse("[[1024, 490], [2048, 601], [4096, 673], [8192, 707], [16384, 650]]"));
+  CHECK_THROWS_WITH(plot("FlashAttention-9"), ContainsSubstring("test:1: the table has no \"FlashAttention-9\""));
+}
+
+TEST_CASE("the random bytes of a picture drop the pairs that the oracle drops") {
+  const Facts facts = facts_of(dropout_facts, {{"dropped", 26.}, {"seed", 7.}});
+  Setting setting;
+  setting.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 32, .Nk = 32, .d = 64};
+  setting.mask = *mask_of("none+dropout=0.1,7");
+  REQUIRE(setting.mask.dropped == 26);
+  for (int query = 0; query < 32; ++query) {
+    for (int key = 0; key < 32; ++key) CHECK((facts["bytes"][query][key] < 26) == (kept(setting, query, key) == 0));
+  }
+  // PTX ISA, "Matrix fragments for mma.m16n8k16": D[3] of lane 5 is row 5 / 4 + 8 and column 5 % 4 * 2 + 1.
+  CHECK(facts["places"][5][3] == Facts::parse("[9, 3]"));
+  check_said("dropout", facts,
+             {"S: lane 0, elements 1 and 3 of each part", "Sᵀ: lane 4, elements 0 and 2 of each part"});
 }
 
 TEST_CASE("a picture that Node cannot draw is an error with Node's message") {

@@ -1,8 +1,10 @@
 // The kinds of facts, {"kind", "title", …}: how each is drawn, and which have a figure to touch.
 import { drawMemory, drawPlot, drawRoofline, drawTraffic, plot, roofline, traffic } from './charts.mjs';
 import { drawDiagram } from './diagram.mjs';
+import { drawDropout, dropout } from './dropout.mjs';
 import { drawFormats, drawRanges, formats } from './formats.mjs';
 import { drawFragments, fragments } from './fragments.mjs';
+import { drawPacking, packing } from './packing.mjs';
 import { banks, drawBanks, drawSwizzle, swizzle } from './shared-memory.mjs';
 import { drawSoftmax, softmax } from './softmax.mjs';
 import { blocks, drawOwners, drawTiles, tiles } from './tiles.mjs';
@@ -13,10 +15,12 @@ export const draws = {
   banks: drawBanks,
   blocks: drawTiles,
   diagram: drawDiagram,
+  dropout: drawDropout,
   formats: drawFormats,
   fragments: drawFragments,
   memory: drawMemory,
   owners: drawOwners,
+  packing: drawPacking,
   plot: drawPlot,
   ranges: drawRanges,
   roofline: drawRoofline,
@@ -28,4 +32,6 @@ export const draws = {
   waits: drawWaits,
   walk: drawWalk,
 };
-export const figures = { banks, blocks, formats, fragments, plot, roofline, softmax, swizzle, tiles, timeline, traffic, waits, walk };
+export const figures = {
+  banks, blocks, dropout, formats, fragments, packing, plot, roofline, softmax, swizzle, tiles, timeline, traffic, waits, walk,
+};
