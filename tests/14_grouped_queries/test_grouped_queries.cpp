@@ -118,10 +118,21 @@ TEST_CASE("packed rows map to the right queries and heads", "[14.2]") {
       for (std::int64_t r = 0; r < heads * Nq; ++r) {
         const std::int64_t i = r / heads, h = r % heads;
         const auto at = std::size_t(r);
+        const bool head_by_head = query[at] == r % Nq && memory_row[at] == r;
+        const bool exchanged = query[at] == h && memory_row[at] == i * Nq + h;
         expect(query[at] == i && memory_row[at] == h * Nq + i,
                fmt::format("{} heads with {} queries each: for packed row {} your code returns query {} and memory_row "
                            "{}, expected query {} (of head {}) and memory_row {}·{} + {} = {}",
-                           heads, Nq, r, query[at], memory_row[at], i, h, h, Nq, i, h * Nq + i));
+                           heads, Nq, r, query[at], memory_row[at], i, h, h, Nq, i, h * Nq + i),
+               head_by_head
+                   ? "your code orders the packed rows head by head; adjacent packed rows must be the heads of "
+                     "the same query"
+               : exchanged ? "your code exchanges quotient and remainder of the packed row; the query must be the "
+                             "quotient by the number of packed heads, and the head the remainder"
+                           : "",
+               head_by_head ? "rows-head-by-head"
+               : exchanged  ? "rows-exchanged"
+                            : "unknown");
       }
     }
   }
