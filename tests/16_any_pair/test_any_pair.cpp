@@ -117,6 +117,7 @@ TEST_CASE("a block is classified by all of its pairs", "[16.3]") {
     expect_classes(Nq, Nk, "every pair is masked", [](N, N) { return false; });
     expect_classes(Nq, Nk, "the first query of each block is masked", [](N i, N) { return i % 32 != 0; });
     expect_classes(Nq, Nk, "the first 32 keys of each block are masked", [](N, N j) { return j % 64 >= 32; });
+    expect_classes(Nq, Nk, "every second key is masked", [](N, N j) { return j % 2 != 0; });
     for (const auto& [query, key] : {std::pair<N, N>{0, 0}, {Nq - 1, Nk - 1}, {4, 63}, {3, 31}, {2, 32}})
       for (const bool otherwise : {false, true})
         expect_classes(Nq, Nk, fmt::format("only pair ({}, {}) is {}", query, key, otherwise ? "masked" : "unmasked"),
