@@ -115,11 +115,15 @@ TEST_CASE("packed rows map to the right queries and heads", "[14.2]") {
       const worker::Reply reply = call(request);
       const auto query = reply.output<std::int32_t>("query");
       const auto memory_row = reply.output<std::int64_t>("memory_row");
+      bool head_by_head = true, exchanged = true;
+      for (std::int64_t r = 0; r < heads * Nq; ++r) {
+        const auto at = std::size_t(r);
+        head_by_head &= query[at] == r % Nq && memory_row[at] == r;
+        exchanged &= query[at] == r % heads && memory_row[at] == r / heads * Nq + r % heads;
+      }
       for (std::int64_t r = 0; r < heads * Nq; ++r) {
         const std::int64_t i = r / heads, h = r % heads;
         const auto at = std::size_t(r);
-        const bool head_by_head = query[at] == r % Nq && memory_row[at] == r;
-        const bool exchanged = query[at] == h && memory_row[at] == i * Nq + h;
         expect(query[at] == i && memory_row[at] == h * Nq + i,
                fmt::format("{} heads with {} queries each: for packed row {} your code returns query {} and memory_row "
                            "{}, expected query {} (of head {}) and memory_row {}·{} + {} = {}",
