@@ -1,5 +1,5 @@
-// Rotary position embedding and dropout computed directly from their formulas, for the oracle, its bounds and the
-// models of mistakes. Chapters do not include this header.
+// Rotary position embedding and dropout computed directly from their formulas, for the oracle, its bounds, tests and
+// pictures. Chapters do not include this header.
 #pragma once
 
 #include <algorithm>

@@ -129,7 +129,7 @@ void check_pictures(Inspection& inspection, Findings& findings) {
     } else {
       findings.expect(state == "current", fmt::format("{}: {}", file,
                                                       state == "missing"  ? "missing; ./workbook pictures draws it"
-                                                      : state == "unused" ? "no pictures.toml asks for it"
+                                                      : state == "unused" ? "no pictures.toml requests it"
                                                                           : "it is not what the code says by now; "
                                                                             "./workbook pictures draws it anew"));
     }

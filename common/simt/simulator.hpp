@@ -30,7 +30,7 @@ struct Options {
   bool detect = true;                     ///< detect races and uninitialised reads (needs `count`)
   bool throw_on_mistakes = true;          ///< a launch with reports throws KernelMistakes
   std::uint64_t ends = 0;                 ///< run only this many of the first and of the last blocks; 0: all blocks
-  std::uint64_t skipped = 0, of = 1;      ///< skip the first blocks, skipped / of of all
+  std::uint64_t skipped = 0, of = 1;      ///< of `of` equal parts of the grid, do not run the first `skipped`
   bool trace = false;                     ///< also record Launch::lines, waits, flights and values (slower)
   GpuClass gpu = gpu_class(kDefaultGpu);  ///< the GPU whose limits apply
   std::size_t shared_limit = gpu.shared_block;  ///< maximum bytes of dynamic shared memory per block

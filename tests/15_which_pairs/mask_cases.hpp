@@ -1,4 +1,4 @@
-// Masks as the tests of chapter 15 ask for them.
+// The masks that the tests of chapter 15 use.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Gradients under the masks that the tests of chapter 15 ask for: inputs, what a call has to go through, the gradient
-// of the sinks, and packed sequences. For the tests of the chapters that have them.
+// Gradients under the masks of the tests of chapter 15: inputs, what a call has to go through, the gradient of the
+// sinks, and packed sequences. For the tests of the chapters that have them.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Blocks of keys, and what they meet, as the tests of chapter 19's parts ask about them.
+// Blocks of K/V tiles, and the Q tiles that they visit, for the tests of chapter 19.
 #pragma once
 
 #include <fmt/format.h>

@@ -100,7 +100,7 @@ TEST_CASE("the gate fails for an outdated, a missing and an unused picture") {
   CHECK(book.run({"pictures"}).exit_code == 0);
   expect(0, "0 failed");
   book.edit("chapters/02_online_softmax/pictures.toml", "file = \"softmax\"", "file = \"other\"");
-  expect(1, picture + ": no pictures.toml asks for it");
+  expect(1, picture + ": no pictures.toml requests it");
   expect(1, "chapters/02_online_softmax/pictures/other.svg: missing");
   expect_schema(book, "pictures", {book.run({"pictures", "--check", "--json"}).document()});
 }
