@@ -172,7 +172,7 @@ TEST_CASE("a book that is closed to others, graded with a strict umask, can be c
 }
 
 TEST_CASE("a compiler's limit is its processor time, whatever else runs; the next has less, the sixth none") {
-  Inside inside(WORKBOOK_SOURCE, 2);
+  Inside inside(WORKBOOK_SOURCE, 4);  // twice what kAnswer needs
   // Longer than both limits by the clock, which are four times as long: where a core is free, those end nothing.
   const auto processor_seconds = [&] {
     const double before = seconds_of_children();
@@ -181,13 +181,15 @@ TEST_CASE("a compiler's limit is its processor time, whatever else runs; the nex
     CHECK(contains(log, "compiling took longer than"));
     return seconds_of_children() - before;
   };
-  CHECK(processor_seconds() < 4);
-  for (int i = 0; i < 4; ++i) CHECK(processor_seconds() < 2);
+  CHECK(processor_seconds() < 6);
+  for (int i = 0; i < 4; ++i) CHECK(processor_seconds() < 4);
   const double before = seconds_of_children();
   CHECK(contains(inside.build(kEndless + kAnswer).log, "the rest of this submission is not compiled"));
   CHECK(seconds_of_children() - before < 0.1);
   // Another one's slot has its own time.
-  CHECK(inside.build(kAnswer, 1).ok);
+  const worker::WorkerBuilt others = inside.build(kAnswer, 1);
+  INFO(others.log);
+  CHECK(others.ok);
 }
 
 TEST_CASE("without a limit a compiler has three times the time of the book's code, at least 8 seconds") {

@@ -83,7 +83,8 @@ void compare_with_wrong_solutions(const worker::Call& call, const worker::Reply&
   const Answer got = answer_of(call, reply);
   try {
     const Answer books = answer_of(call, run(call, 0, 0));
-    const double patience = std::max(0.3, 20 * seconds_since(start));  // a wrong solution may not end
+    // A wrong solution may not end. After one that did not, the next waits for a new process.
+    const double patience = std::max(1.0, 20 * seconds_since(start));
     std::erase_if(comparing.candidates, [&](judge::Evidence& each) {
       if (seconds_since(start) > subject->second.wrong_seconds) return true;
       try {
