@@ -112,7 +112,7 @@ void find_causes(const Workspace& workspace, const Plan& plan, const Built& buil
   search.compare_with(wrong, {.seconds = 8, .once = false});
   if (!request.small_edits || search.done()) return;
   workspace.progress("looking for the cause among small edits of the solution");
-  wrong = build_small_edits(books, chapter, request.backend, search.exercises());
+  wrong = build_small_edits(books, chapter, request.backend, search.exercises(), plan.regions);
   search.compare_with(wrong, {.seconds = 10, .once = true});
 }
 

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
+#include <string_view>
 
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
@@ -57,6 +59,14 @@ std::set<int> named_in(const std::string& log) {
   return numbers;
 }
 
+/// How often the lines have this line, whatever the indents.
+std::ptrdiff_t occurrences(const std::vector<std::string>& lines, std::string_view line) {
+  const auto bare = [](std::string_view text) {
+    return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
+  };
+  return std::ranges::count_if(lines, [&](const std::string& each) { return bare(each) == bare(line); });
+}
+
 /// The edits of one exercise, and which of them are known not to compile.
 class SmallEdits {
  public:
@@ -70,7 +80,9 @@ class SmallEdits {
     if (known.is_object() && known.value("of", "") == hash_) known.at("refused").get_to(refused_);
   }
 
-  WrongSolutions build() {
+  /// Without the edits of lines that the reader's region has as they are: those are not the reader's mistake, even if
+  /// they give the same values.
+  WrongSolutions build(const book::Region* reader) {
     constexpr int most_times = 5;
     for (int time = 0; time < most_times && refused_.size() < texts_.size(); ++time) {
       std::map<int, book::Files> kept = texts_;
@@ -82,7 +94,9 @@ class SmallEdits {
       if (built.ok) {
         WrongSolutions found{built.executable, versions_};
         std::erase_if(found.versions, [&](const WrongVersion& version) {
-          return refused_.contains(version.number) || versions.apart.contains(version.number);
+          return refused_.contains(version.number) || versions.apart.contains(version.number) ||
+                 (reader != nullptr &&
+                  occurrences(reader->body, edited_.at(version.number).line) >= edited_.at(version.number).times);
         });
         return found;
       }
@@ -103,11 +117,18 @@ class SmallEdits {
       files[name] = book::replace_body(file, region.id, body);
       const int number = int(texts_.size()) + 1;
       texts_[number] = files;
+      edited_[number] = {region.body[edit.line], occurrences(region.body, region.body[edit.line])};
       versions_.push_back({number, fmt::format("{} edit {}", region.id, number), edit.sentence});
       hash_ += edit.text + "\n";
     }
     hash_ = book::hash(hash_);
   }
+
+  /// The line that an edit changes, and how often the book's answer has it.
+  struct Edited {
+    std::string line;
+    std::ptrdiff_t times;
+  };
 
   const Workspace& workspace_;
   const book::Chapter& chapter_;
@@ -115,6 +136,7 @@ class SmallEdits {
   std::string name_, hash_;
   fs::path record_;
   std::map<int, book::Files> texts_;
+  std::map<int, Edited> edited_;
   std::vector<WrongVersion> versions_;
   std::set<int> refused_;
 };
@@ -173,13 +195,16 @@ std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& wor
 }
 
 std::map<std::string, WrongSolutions> build_small_edits(const Workspace& workspace, const book::Chapter& chapter,
-                                                        Backend tested, const std::vector<std::string>& exercises) {
+                                                        Backend tested, const std::vector<std::string>& exercises,
+                                                        const std::map<std::string, RegionInTree>& readers) {
   const Backend backend = not_on_a_gpu(tested);
   std::map<std::string, WrongSolutions> found;
   if (!workspace.toolchain.can_build(backend)) return found;
   if (backend == Backend::sim) build_quick_header(workspace);
   for (const std::string& exercise : exercises) {
-    WrongSolutions built = SmallEdits(workspace, chapter, backend, exercise).build();
+    const auto place = readers.find(exercise);
+    const book::Region* reader = place == readers.end() ? nullptr : place->second.reader.find(exercise);
+    WrongSolutions built = SmallEdits(workspace, chapter, backend, exercise).build(reader);
     if (!built.versions.empty()) found[exercise] = std::move(built);
   }
   return found;

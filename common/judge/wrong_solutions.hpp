@@ -47,9 +47,10 @@ std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& wor
                                                             Backend tested, const std::vector<std::string>& exercises,
                                                             const Build& build);
 /// The same with the small edits of the exercises' answers (book/small_edits.hpp). Edits that do not compile are left
-/// out, which takes several compilations the first time.
+/// out, which takes several compilations the first time; so are edits of lines that the readers' regions have unchanged.
 std::map<std::string, WrongSolutions> build_small_edits(const Workspace& workspace, const book::Chapter& chapter,
-                                                        Backend tested, const std::vector<std::string>& exercises);
+                                                        Backend tested, const std::vector<std::string>& exercises,
+                                                        const std::map<std::string, RegionInTree>& readers);
 /// The names of these jobs begin with this.
 inline constexpr const char* kWrong = "wrong/";
 
