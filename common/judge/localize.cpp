@@ -63,10 +63,10 @@ bool is_of_an_index(const Verdict& verdict) {
                                           misaligned,     never_written,  written_twice};
   return !verdict.reports.empty() && std::ranges::count(of_indices, verdict.reports[0].mistake) > 0;
 }
-/// Whether the cause comes from a test that checks one property directly, rather than from a report or a comparison of
-/// outputs.
-bool was_checked_directly(const Verdict& verdict) {
-  return verdict.reports.empty() && !is_match(verdict) && !verdict.cause->of_cost;
+/// Whether the cause comes from a test in which the simulator reports nothing: from a direct check, or from values that
+/// equal a known wrong solution's.
+bool is_without_report(const Verdict& verdict) {
+  return verdict.reports.empty() && !verdict.cause->of_cost;
 }
 
 /// Whether the simulator's reports in one test include the first report of another test.
@@ -77,8 +77,8 @@ bool includes_report(const Verdict& verdict, const Verdict& other) {
 
 /// The cause that explains most failures, then the one that explains most of the remaining ones, and so on. Counters
 /// are ignored where an answer is wrong, since they may be wrong for the same reason. Possible consequences of a known
-/// cause are not listed beside it. A direct check of an index takes precedence over the invalid access that the index
-/// causes.
+/// cause are not listed beside it. A wrong index that a test shows takes precedence over the invalid access that the
+/// index causes.
 std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   std::vector<Cause> causes;
   std::vector<const Verdict*> left = failures;
@@ -94,7 +94,7 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
     const Verdict* named = *std::ranges::max_element(left, {}, explains);
     if (is_of_an_index(*named)) {
       const auto direct =
-          std::ranges::find_if(left, [](const Verdict* verdict) { return was_checked_directly(*verdict); });
+          std::ranges::find_if(left, [](const Verdict* verdict) { return is_without_report(*verdict); });
       if (direct != left.end()) named = *direct;
     }
     const std::string id = named->cause->id;
@@ -104,7 +104,7 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
     const bool was_reported = !named->reports.empty();
     std::erase_if(left, [&](const Verdict* verdict) {
       return may_be(*verdict, id) || includes_report(*verdict, *named) || includes_report(*named, *verdict) ||
-             (was_reported && is_match(*verdict));
+             (was_reported && is_match(*verdict)) || (is_match(*named) && is_of_an_index(*verdict));
     });
   }
   return causes;
