@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "common/book/files.hpp"
 #include "common/book/mutants.hpp"
 #include "common/gates/groups.hpp"
 #include "common/gates/variants.hpp"
+#include "common/judge/localize.hpp"
 #include "common/judge/wrong_solutions.hpp"
 
 namespace workbook::gates {
@@ -25,30 +27,35 @@ constexpr const char* kNothing = "nothing";
 /// The sentences of a chapter's mutants by their ids.
 using Sentences = std::map<std::string, std::string>;
 
-/// What the verdict tells a reader: kItself; "one of 3" if it names the mutant among others that look the same; the id
-/// of what a test or the simulator names; kNothing; or kAnother.
-std::string reported_by(const Verdict& verdict, const Mutant& mutant, const Sentences& sentences) {
-  if (!verdict.cause) return kNothing;
-  const auto is_it = [&](const std::string& id) {
-    const auto found = sentences.find(id);
+/// What the likeliest cause tells a reader: kItself; "one of 3" if it names the mutant among others that look the same;
+/// the id of what a test or the simulator names; kNothing; or kAnother.
+std::string reported_by(const std::vector<judge::Cause>& causes, const Mutant& mutant, const Sentences& sentences) {
+  if (causes.empty()) return kNothing;
+  const auto& [id, also] = std::tie(causes.front().id, causes.front().also);
+  const auto is_it = [&](const std::string& one) {
+    const auto found = sentences.find(one);
     return found != sentences.end() && found->second == mutant.sentence;
   };
-  if (!sentences.contains(verdict.cause->id)) return verdict.cause->id;
-  const auto& also = verdict.cause->also;
-  if (is_it(verdict.cause->id) && also.empty()) return book::kItself;
-  if (is_it(verdict.cause->id) || std::ranges::any_of(also, is_it)) return fmt::format("one of {}", also.size() + 1);
-  return kAnother + verdict.cause->id;
+  if (!sentences.contains(id)) return id;
+  if (is_it(id) && also.empty()) return book::kItself;
+  if (is_it(id) || std::ranges::any_of(also, is_it)) return fmt::format("one of {}", also.size() + 1);
+  return kAnother + id;
 }
 
-/// How the tests of a run kill the mutant: by the recorded test if it fails, else by the first one that fails.
+/// How the tests of a run kill the mutant: by the recorded test if it fails, else by the first one that fails; and what
+/// they tell a reader together.
 Killed killed_in(const judge::ChapterRun& run, const Mutant& mutant, const Sentences& sentences) {
   const Verdict* killer = nullptr;
+  std::vector<const Verdict*> of_exercise;
   for (const Verdict& test : run.tests) {
+    if (test.exercise == judge::exercise_of(mutant)) of_exercise.push_back(&test);
     if (test.result <= Result::blocked) continue;
     if (killer == nullptr || test.test == mutant.killed.test) killer = &test;
   }
   if (killer == nullptr) return {};
-  return {name(killer->result), killer->test, reported_by(*killer, mutant, sentences), mutant.killed.whole};
+  if (killer->exercise != judge::exercise_of(mutant)) of_exercise = {killer};
+  return {name(killer->result), killer->test, reported_by(judge::conclude(of_exercise).causes, mutant, sentences),
+          mutant.killed.whole};
 }
 
 bool same(const Killed& a, const Killed& b) {
@@ -60,6 +67,10 @@ std::string text_of(const Killed& killed) {
   return fmt::format("{} \"{}\", reported: {}", killed.result, killed.test, killed.reported);
 }
 
+double time_limit_of(const Mutant& mutant) {
+  return mutant.killed.result == name(Result::timed_out) ? 1 : 10;
+}
+
 /// The mutants that a gate examines.
 struct Examined {
   std::vector<Mutant> mutants;
@@ -68,30 +79,23 @@ struct Examined {
   std::vector<Killed> now;
 };
 
-/// The tests that a gate runs: the recorded one, those of the exercise, or also those of the whole chapter.
-enum class Tests { recorded, exercise, whole };
-
 /// Runs some of the mutants.
-void run_some(Inspection& inspection, Examined& all, const std::vector<std::size_t>& some, Tests tests,
+void run_some(Inspection& inspection, Examined& all, const std::vector<std::size_t>& some, bool whole_chapter,
               Findings& findings) {
   std::vector<Variant> variants;
   for (const std::size_t i : some) {
-    Variant& variant = variants.emplace_back(all.variants[i]);
-    const Killed& recorded = all.mutants[i].killed;
-    if (tests == Tests::recorded) variant.request.only = recorded.test;
-    if (tests != Tests::recorded) variant.request.groups = {judge::exercise_of(all.mutants[i])};
-    if (tests == Tests::whole) variant.request.groups.push_back(judge::kWhole);
-    variant.request.time_limit = recorded.result == name(Result::timed_out) ? 1 : 10;
+    judge::RunRequest& request = variants.emplace_back(all.variants[i]).request;
+    request.groups = {judge::exercise_of(all.mutants[i])};
+    if (whole_chapter) request.groups.push_back(judge::kWhole);
+    request.time_limit = time_limit_of(all.mutants[i]);
   }
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     const Mutant& mutant = all.mutants[some[i]];
-    Killed& now = all.now[some[i]];
-    now = killed_in(ran.run, mutant, all.sentences.at(variants[i].chapter));
-    if (!ran.compiled && tests != Tests::whole)
+    all.now[some[i]] = killed_in(ran.run, mutant, all.sentences.at(variants[i].chapter));
+    if (!ran.compiled && !whole_chapter)
       found.problems.push_back(fmt::format("wrong solution {} does not compile:\n{}", mutant.id, ran.log));
   };
-  Findings found;  // what differs runs again with more tests
-  run_variants(inspection, variants, judge, tests == Tests::recorded ? found : findings);
+  run_variants(inspection, variants, judge, findings);
 }
 
 MutantVerdict verdict_of(const Mutant& mutant, const Chapter& chapter, const Killed& now) {
@@ -101,8 +105,12 @@ MutantVerdict verdict_of(const Mutant& mutant, const Chapter& chapter, const Kil
   return verdict;
 }
 
+std::string place_of(const Mutant& mutant) {
+  return fmt::format("{}:{}: wrong solution {}", mutant.file, mutant.line, mutant.id);
+}
+
 void report(const Mutant& mutant, const Killed& now, Findings& findings) {
-  const std::string where = fmt::format("{}:{}: wrong solution {}", mutant.file, mutant.line, mutant.id);
+  const std::string where = place_of(mutant);
   if (now.test.empty()) {
     findings.problems.push_back(where + " passes all tests of its exercise");
   } else if (now.reported.starts_with(kAnother)) {
@@ -133,35 +141,31 @@ void write_records(const Inspection& inspection, const Examined& all, Findings& 
   }
 }
 
-/// one_a_test: of those that a test kills only the first.
-void run_mutants(Inspection& inspection, bool one_a_test, Findings& findings) {
+}  // namespace
+
+/// The tests of each mutant's exercise kill it, or else those of the whole chapter, and tell its reader why.
+void check_mutants(Inspection& inspection, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   build_tests(workspace, inspection.chapters);
   Examined all;
+  std::vector<std::size_t> numbers;
   for (const Chapter* chapter : inspection.chapters) {
-    std::set<std::string> tests;
     for (auto& [mutant, variant] : mutant_variants(workspace, *chapter, findings)) {
       all.sentences[chapter][mutant.id] = mutant.sentence;
-      if (!tests.insert(mutant.killed.test).second && one_a_test) continue;
+      numbers.push_back(numbers.size());
       all.mutants.push_back(mutant);
       all.variants.push_back(variant);
     }
   }
   all.now.resize(all.mutants.size());
-  std::vector<std::size_t> recorded, others;
-  for (std::size_t i = 0; i < all.mutants.size(); ++i)
-    (all.mutants[i].killed.test.empty() ? others : recorded).push_back(i);
-  run_some(inspection, all, recorded, Tests::recorded, findings);
-  for (const std::size_t i : recorded)
-    if (!same(all.now[i], all.mutants[i].killed)) others.push_back(i);
-  run_some(inspection, all, others, Tests::exercise, findings);
-  std::erase_if(others, [&](std::size_t i) { return !all.now[i].test.empty(); });
-  run_some(inspection, all, others, Tests::whole, findings);
+  run_some(inspection, all, numbers, /*whole_chapter=*/false, findings);
+  std::erase_if(numbers, [&](std::size_t i) { return !all.now[i].test.empty(); });
+  run_some(inspection, all, numbers, /*whole_chapter=*/true, findings);
   for (std::size_t i = 0; i < all.mutants.size(); ++i) {
     report(all.mutants[i], all.now[i], findings);
     inspection.mutants.push_back(verdict_of(all.mutants[i], *all.variants[i].chapter, all.now[i]));
   }
-  if (!one_a_test) write_records(inspection, all, findings);
+  write_records(inspection, all, findings);
   const auto reported = [&](const char* what) {
     return std::ranges::count_if(all.now, [&](const Killed& now) { return now.reported.starts_with(what); });
   };
@@ -169,14 +173,35 @@ void run_mutants(Inspection& inspection, bool one_a_test, Findings& findings) {
                                 all.now.size(), reported(book::kItself), reported("one of "), reported(kNothing));
 }
 
-}  // namespace
-
-void check_mutants(Inspection& inspection, Findings& findings) {
-  run_mutants(inspection, /*one_a_test=*/false, findings);
-}
-
+/// Each test fails on a mutant that is recorded as killed by it.
 void check_tests_fail(Inspection& inspection, Findings& findings) {
-  run_mutants(inspection, /*one_a_test=*/true, findings);
+  const Workspace& workspace = inspection.workspace;
+  build_tests(workspace, inspection.chapters);
+  std::vector<Mutant> mutants;
+  std::vector<Variant> variants;
+  for (const Chapter* chapter : inspection.chapters) {
+    std::set<std::string> tests;
+    for (auto& [mutant, variant] : mutant_variants(workspace, *chapter, findings)) {
+      if (mutant.killed.test.empty())
+        findings.problems.push_back(place_of(mutant) + " is not in killed_by.tsv: check --gate mutants records it");
+      if (mutant.killed.test.empty() || !tests.insert(mutant.killed.test).second) continue;
+      variant.request.only = mutant.killed.test;
+      variant.request.time_limit = time_limit_of(mutant);
+      variant.request.wrong_versions.clear();  // its cause is check_mutants' concern
+      mutants.push_back(mutant);
+      variants.push_back(variant);
+    }
+  }
+  const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
+    const Killed& recorded = mutants[i].killed;
+    const bool killed = std::ranges::any_of(ran.run.tests, [&](const Verdict& test) {
+      return test.test == recorded.test && name(test.result) == recorded.result;
+    });
+    found.expect(killed, fmt::format("{}: \"{}\" is not {}, as killed_by.tsv records", place_of(mutants[i]),
+                                     recorded.test, recorded.result));
+  };
+  run_variants(inspection, variants, judge, findings);
+  findings.detail = fmt::format("{} tests fail on a wrong solution", findings.passed);
 }
 
 }  // namespace workbook::gates
