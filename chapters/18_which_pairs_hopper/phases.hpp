@@ -36,7 +36,7 @@ struct Call {
 /// One unit of work of the tile scheduler: a Q tile of a head, and the K/V tiles that its queries need, which may be
 /// none. K/V tiles are processed from the last to the first.
 struct WorkTile {
-  int head;         // of Q, counted through the batch; -1: no Q tile is left
+  int head;         // of Q, indexed across the batch; -1: no Q tile is left
   WindowMask mask;  // of the tile's sequence only
   int first_row;    // the row of the head where this sequence starts
   int first_query;  // the tile's first query, counted within this sequence

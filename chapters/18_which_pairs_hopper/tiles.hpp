@@ -48,7 +48,7 @@ __device__ inline Coordinates coordinates_in_D(int thread, int e) {
 // of bounds in some dimension. But the bounds belong to the tensor map, which all sequences share.
 //
 // Therefore dimensions 1 and 3 of the map have the same stride, one row. Coordinates (0, r, 0, end) address row
-// r + end - N of the tensor, counted through all heads, but are in bounds in dimension 1 only if r < N. If `end` is one
+// r + end - N of the tensor, numbered across all heads, but are in bounds in dimension 1 only if r < N. If `end` is one
 // past the sequence's last row, then r = N is the first row past the sequence: out of bounds.
 //
 // The element with coordinates 0 is N rows before the tensor. No box may access a row before its sequence, and a box
@@ -61,8 +61,8 @@ struct SequenceRows {
 };
 /// The coordinates of a sequence of `length` rows from row `first` of a head on. A head has N rows.
 __device__ inline SequenceRows rows_of_sequence(int head, int N, int first, int length) {
-  // TODO(18.3) end is one past the sequence's last row in the tensor, counted through all heads. In dimension 1 the
-  // sequence's last row has coordinate N - 1 (1 line).
+  // TODO(18.3) end is one past the sequence's last row, numbered across all heads. In dimension 1 the sequence's last
+  // row has coordinate N - 1 (1 line).
   // BEGIN 18.3
   WORKBOOK_TODO(18.3);
   // END 18.3

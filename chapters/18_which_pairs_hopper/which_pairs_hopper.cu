@@ -138,7 +138,7 @@ void start(const ForwardCall<Element>& call, const typename T::ScoreMod& score_m
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t heads = B * H, q_tiles = tiles_per_head(call.mask, call.shape.Nq, T::Br);
   if (std::max(heads * call.shape.Nq, B * call.shape.Hkv * call.shape.Nk) >= std::numeric_limits<int>::max())
-    throw std::invalid_argument("B·H·N: TMA's coordinates are int, and rows are counted through all heads");
+    throw std::invalid_argument("B·H·N: TMA's coordinates are int, and rows are numbered across all heads");
   dim3 grid = workbook::cuda::grid_of(q_tiles * heads, "B·H·⌈Nq/Br⌉");
   grid.x = std::min(int(grid.x), max_blocks);
   // A group includes all heads that share K and V. If Q tiles have different lengths, only the last group fills the

@@ -120,7 +120,7 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const type
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t heads = B * H, kv_heads = B * Hkv, count = std::int64_t(padded_rows(call));
   if (std::max(heads * Nq, kv_heads * Nk) >= std::numeric_limits<int>::max())
-    throw std::invalid_argument("B·H·N: TMA's coordinates are int, and rows are counted through all heads");
+    throw std::invalid_argument("B·H·N: TMA's coordinates are int, and rows are numbered across all heads");
   const int padded = int(tiles_per_head(call.mask, Nq, 128) * 128);
   const Problem problem{int(tiles_per_head(call.mask, Nk, T::Bc)), int(H), int(H / Hkv), call.starts};
   const Call parameters{scratch.lse,           scratch.D, scratch.dQ_sum, scratch.semaphores, int(kv_heads),
