@@ -202,11 +202,12 @@ class LineEdits {
   }
 
  private:
-  void add(std::string text, const std::string& what) {
-    edits_.push_back({number_, std::move(text), fmt::format("Your code behaves like one that {}.", what)});
+  void add(std::string text, const std::string& what, bool exchanges_name = false) {
+    const std::string sentence = fmt::format("Your code behaves like one that {}.", what);
+    edits_.push_back({number_, std::move(text), sentence, exchanges_name});
   }
-  void replace(std::size_t i, const std::string& now, const std::string& what) {
-    add(line_.with(i, i + 1, now), what + " " + where_);
+  void replace(std::size_t i, const std::string& now, const std::string& what, bool exchanges_name = false) {
+    add(line_.with(i, i + 1, now), what + " " + where_, exchanges_name);
   }
 
   void exchange_operator(std::size_t i) {
@@ -318,7 +319,7 @@ class LineEdits {
     const long value = std::strtol(token.text.c_str(), nullptr, 10);
     std::set<long> others{value * 2, value / 2, value + 1, value - 1};
     for (const long other : others)
-      if (other != value && other >= 0) replace(i, std::to_string(other), "has a wrong constant");
+      if (other != value && other >= 0) replace(i, std::to_string(other), "has a wrong constant", true);
   }
 
   /// Another variable of the same type.
@@ -332,7 +333,7 @@ class LineEdits {
     constexpr std::size_t most = 4;
     for (const auto& [name, of] : types_)
       if (name != token.text && of == type->second && tried++ < most)
-        replace(i, name, fmt::format("uses a wrong variable, such as {},", name));
+        replace(i, name, fmt::format("uses a wrong variable, such as {},", name), true);
   }
 
   void off_by_one(std::size_t i) {
@@ -400,6 +401,10 @@ std::vector<SmallEdit> small_edits(const Region& region) {
     const std::string& last = tokens.back().text;
     begins = last == ";" || last == "{" || last == "}" || last == ":";
   }
+  // Each is compiled with the whole region. Readers mistake indices and operators more often than constants.
+  std::ranges::stable_partition(edits, [](const SmallEdit& edit) { return !edit.exchanges_name; });
+  const std::size_t most_lines = 3000, most = most_lines / std::max<std::size_t>(1, region.body.size());
+  if (edits.size() > most) edits.resize(most);
   return edits;
 }
 

@@ -107,6 +107,17 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
              (was_reported && is_match(*verdict)) || (is_match(*named) && is_of_an_index(*verdict));
     });
   }
+  // One wrong solution gives the values of all tests: that says more than a property that they violate. If several do,
+  // the property says more.
+  const auto is_of_values = [](const Cause& cause) { return !cause.measure.empty() && !cause.of_cost; };
+  const bool one = std::ranges::any_of(causes, [&](const Cause& c) { return is_of_values(c) && c.also.empty(); });
+  const auto is_direct = [&](const Cause& cause) {
+    return cause.measure.empty() && std::ranges::any_of(failures, [&](const Verdict* verdict) {
+             return verdict->cause && verdict->cause->id == cause.id && is_without_report(*verdict);
+           });
+  };
+  const bool direct = std::ranges::any_of(causes, is_direct);
+  std::erase_if(causes, [&](const Cause& cause) { return one ? is_direct(cause) : direct && is_of_values(cause); });
   return causes;
 }
 

@@ -29,7 +29,8 @@ constexpr const char *
        "calls barrier_arrive and does not wait. Two groups of warps may also wait for each other at different barriers",
    *kMissingAtBarrier =
        "find out for each mbarrier which thread should arrive next, and why it does not. It may wait for the current "
-       "phase where it should pass the other parity, or for a tile that no thread loads. A stage may never be "
+       "phase where it should pass the other parity, or for a tile that no thread loads. Another wait may name "
+       "the wrong parity and return at once, so that its thread runs ahead, or ends. A stage may never be "
        "released, or be released at the mbarrier of another stage. The ring buffer may have too few stages. Or the "
        "arrival count may be larger than the number of arrivals",
    *kMissingAtCall =

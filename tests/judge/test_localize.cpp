@@ -185,12 +185,23 @@ TEST_CASE("without a failure there is no conclusion") {
 
 TEST_CASE("the cause that explains most failures is first, and each is named once") {
   const Cause scale{"no-scale", "no scale", "", {"base-2"}}, base{"base-2", "base 2", "to 3e-7", {}};
-  const Conclusion conclusion = of(
-      {failed({}, scale), failed({}, base), failed({}, base), failed({}, Cause{"race", "a race", "", {}}), failed({})});
+  Verdict reported = failed({}, Cause{"race", "a race", "", {}});
+  reported.reports = {race()};
+  const Conclusion conclusion = of({failed({}, scale), failed({}, base), failed({}, base), reported, failed({})});
   REQUIRE(conclusion.causes.size() == 2);
   CHECK(conclusion.causes[0].id == "base-2");  // no-scale may be base-2 as well: one mistake for three tests
   CHECK(conclusion.causes[0].measure == "to 3e-7");
   CHECK(conclusion.causes[1].id == "race");
+}
+
+TEST_CASE("a direct check is not named beside one matching wrong solution, nor are several beside it") {
+  const Verdict direct = failed({}, Cause{"too-small", "the scale is too small", "", {}});
+  const Verdict one = failed({}, Cause{"no-sign", "negative elements are ignored", "exactly", {}});
+  const Verdict several = failed({}, Cause{"no-sign", "negative elements are ignored", "exactly", {"first-only"}});
+  REQUIRE(of({direct, one}).causes.size() == 1);
+  CHECK(of({direct, one}).causes[0].id == "no-sign");
+  REQUIRE(of({direct, several}).causes.size() == 1);
+  CHECK(of({direct, several}).causes[0].id == "too-small");
 }
 
 TEST_CASE("a match with a wrong solution is not named beside a report of the simulator") {
