@@ -41,10 +41,10 @@ struct Panel {
   bool blocks_own_keys = false;  ///< a block keeps K/V tiles and iterates over Q tiles
   std::int64_t row_tile, column_tile;
   std::vector<std::vector<Cell>> cells;  ///< [tile of queries][tile of keys]
-  struct Walk {
+  struct Loop {
     std::int64_t own_first, own_last, first, last;  ///< tiles that a block keeps, and tiles that it iterates over
   };
-  std::vector<Walk> walks;
+  std::vector<Loop> loops;
 };
 
 using Runs = std::vector<std::pair<std::int64_t, std::int64_t>>;
@@ -60,13 +60,13 @@ std::optional<Panel> panel_of(const judge::TracedLaunch& launch) {
   panel.blocks_own_keys = judge::is_streamed(*Q, *K);
   panel.cells.assign(std::size_t(Q->tiling->tiles()),
                      std::vector<Cell>(std::size_t(K->tiling->tiles()), Cell::skipped));
-  const judge::TracedTensor &own = panel.blocks_own_keys ? *K : *Q, &walked = panel.blocks_own_keys ? *Q : *K;
+  const judge::TracedTensor &own = panel.blocks_own_keys ? *K : *Q, &streamed = panel.blocks_own_keys ? *Q : *K;
   const auto masked = std::ranges::find(launch.notes, "masked tile", &judge::TracedNote::label);
   for (const auto& [block, own_runs] : own.tiles_of_block) {
     const std::int64_t own_first = own_runs.front().first, own_last = own_runs.back().second;
-    if (own_last >= own.tiling->tiles() || !walked.tiles_of_block.contains(block)) continue;  // another head
-    const Runs& walked_runs = walked.tiles_of_block.at(block);
-    panel.walks.push_back({own_first, own_last, walked_runs.front().first, walked_runs.back().second});
+    if (own_last >= own.tiling->tiles() || !streamed.tiles_of_block.contains(block)) continue;  // another head
+    const Runs& streamed_runs = streamed.tiles_of_block.at(block);
+    panel.loops.push_back({own_first, own_last, streamed_runs.front().first, streamed_runs.back().second});
     const auto mark = [&](const Runs& runs, Cell cell) {
       for (const auto& [first, last] : runs) {
         for (std::int64_t along = first; along <= last; ++along) {
@@ -77,7 +77,7 @@ std::optional<Panel> panel_of(const judge::TracedLaunch& launch) {
         }
       }
     };
-    mark(walked_runs, Cell::computed);
+    mark(streamed_runs, Cell::computed);
     if (masked != launch.notes.end() && masked->values_of_block.contains(block))
       mark(masked->values_of_block.at(block), Cell::masked);
   }
@@ -87,12 +87,12 @@ std::optional<Panel> panel_of(const judge::TracedLaunch& launch) {
 /// The number of tiles that a block keeps.
 std::int64_t tiles_kept(const Panel& panel) {
   std::int64_t most = 1;
-  for (const Panel::Walk& walk : panel.walks) most = std::max(most, walk.own_last - walk.own_first + 1);
+  for (const Panel::Loop& loop : panel.loops) most = std::max(most, loop.own_last - loop.own_first + 1);
   return most;
 }
 
 /// ".": skipped, "#": computed, "m": masked; one text per row of tiles. The tiles that a block keeps are drawn as one.
-Facts panels_facts(const std::vector<Panel>& panels, std::int64_t Nq, std::int64_t Nk, bool walks) {
+Facts panels_facts(const std::vector<Panel>& panels, std::int64_t Nq, std::int64_t Nk, bool loops) {
   Facts launches = Facts::array();
   for (const Panel& panel : panels) {
     const std::int64_t kept = tiles_kept(panel), down = panel.blocks_own_keys ? 1 : kept,
@@ -111,8 +111,8 @@ Facts panels_facts(const std::vector<Panel>& panels, std::int64_t Nq, std::int64
                         {"blocks_own_keys", panel.blocks_own_keys},
                         {"kept", kept * (panel.blocks_own_keys ? panel.column_tile : panel.row_tile)},
                         {"cells", rows}});
-    for (const Panel::Walk& walk : walks ? panel.walks : std::vector<Panel::Walk>{})
-      launches.back()["walks"].push_back({walk.own_first / kept, walk.own_last / kept, walk.first, walk.last});
+    for (const Panel::Loop& loop : loops ? panel.loops : std::vector<Panel::Loop>{})
+      launches.back()["loops"].push_back({loop.own_first / kept, loop.own_last / kept, loop.first, loop.last});
   }
   return {{"queries", Nq}, {"keys", Nk}, {"launches", launches}};
 }
@@ -138,11 +138,11 @@ Mask mask_said(const Parameters& p, const std::string& text) {
 Facts tiles_facts(const Request& request) {
   Parameters& p = request.parameters;
   const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
-  const bool walks = p.flag("walks"), any_mask = p.has("mask");
+  const bool loops = p.flag("loops"), any_mask = p.has("mask");
   const Mask mask = any_mask ? mask_said(p, p.text("mask")) : Mask(p.flag("causal"));
   const std::vector<Panel> panels = panels_of(traced(request, own_chapter(request), Nq, Nk, d, mask));
   if (panels.empty()) p.fail("no launch of this chapter reads Q and K by tiles");
-  Facts facts = panels_facts(panels, Nq, Nk, walks), more = Facts::array();
+  Facts facts = panels_facts(panels, Nq, Nk, loops), more = Facts::array();
   facts["d"] = d;
   if (any_mask)
     facts["mask"] = mask.name();
@@ -277,7 +277,7 @@ Facts traffic_facts(const Request& request) {
       }
     }
     curves.push_back({{"name", fmt::format("{}: {}", chapter.number, chapter.title)},
-                      {"asked", all_requested},
+                      {"requested", all_requested},
                       {"least", all_least}});
   }
   return {{"lengths", lengths}, {"d", d}, {"curves", curves}};

@@ -53,7 +53,7 @@ Facts diagram_facts(const Request& request);
 
 // kernels.cpp: what kernels do, from the record of a run on the simulator and from the stages' descriptions.
 /// Which tiles of S a call computes, masks and skips, of each launch that reads Q and K by tiles. queries, keys, d,
-/// causal or mask; walks: whether each block's path is drawn; also, optional: other calls, only for the facts.
+/// causal or mask; loops: whether each block's loop is drawn; also, optional: other calls, only for the facts.
 Facts tiles_facts(const Request& request);
 /// The same for each of several `masks`, side by side. queries, keys, d.
 Facts blocks_facts(const Request& request);
@@ -77,7 +77,7 @@ Facts traffic_facts(const Request& request);
 Facts softmax_facts(const Request& request);
 /// A tile that moves over S, and m, l and O of its rows after each step. scores: row by row, `keys` per row; values:
 /// the rows of V, `columns` per row; block: keys per tile. keys, columns.
-Facts walk_facts(const Request& request);
+Facts algorithm_facts(const Request& request);
 /// Bits of number formats. names, exponent_bits, mantissa_bits; without_infinity: names.
 Facts formats_facts(const Request& request);
 /// The ranges of number formats above the magnitudes of dO, dP and dS of a batch. Parameters as for formats; over: the

@@ -36,7 +36,7 @@ SoftmaxState state_after(const std::vector<double>& scores, std::size_t count, c
 Facts softmax_facts(const Request& request) {
   const std::vector<double> scores = request.parameters.numbers("scores");
   const auto block = std::size_t(request.parameters.count("block"));
-  Facts walks = Facts::array();
+  Facts passes = Facts::array();
   for (std::size_t length = 1; length <= scores.size(); ++length) {
     Facts steps = Facts::array();
     SoftmaxState before{-INFINITY, 0};
@@ -52,16 +52,16 @@ Facts softmax_facts(const Request& request) {
                        {"l", now.l}});
       before = now;
     }
-    walks.push_back({{"block", length}, {"steps", steps}});
+    passes.push_back({{"block", length}, {"steps", steps}});
   }
   const SoftmaxState all = state_after(scores, scores.size());
   std::vector<double> weights;
   for (const double score : scores) weights.push_back(std::exp(score - all.m) / all.l);
   return {
-      {"scores", scores}, {"block", block}, {"walks", walks}, {"lse", all.m + std::log(all.l)}, {"weights", weights}};
+      {"scores", scores}, {"block", block}, {"passes", passes}, {"lse", all.m + std::log(all.l)}, {"weights", weights}};
 }
 
-Facts walk_facts(const Request& request) {
+Facts algorithm_facts(const Request& request) {
   Parameters& p = request.parameters;
   const std::vector<double> scores = p.numbers("scores"), values = p.numbers("values");
   const auto keys = std::size_t(p.count("keys")), columns = std::size_t(p.count("columns")),

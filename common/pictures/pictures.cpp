@@ -18,12 +18,12 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr Kind kKinds[] = {
-    {"memory", false, memory_facts},       {"roofline", false, roofline_facts}, {"banks", false, banks_facts},
-    {"fragments", false, fragments_facts}, {"swizzle", false, swizzle_facts},   {"tiles", true, tiles_facts},
-    {"timeline", true, timeline_facts},    {"owners", true, owners_facts},      {"waits", true, waits_facts},
-    {"traffic", true, traffic_facts},      {"softmax", false, softmax_facts},   {"formats", false, formats_facts},
-    {"ranges", false, ranges_facts},       {"walk", false, walk_facts},         {"blocks", true, blocks_facts},
-    {"diagram", false, diagram_facts},     {"plot", false, plot_facts},         {"packing", true, packing_facts},
+    {"memory", false, memory_facts},       {"roofline", false, roofline_facts},   {"banks", false, banks_facts},
+    {"fragments", false, fragments_facts}, {"swizzle", false, swizzle_facts},     {"tiles", true, tiles_facts},
+    {"timeline", true, timeline_facts},    {"owners", true, owners_facts},        {"waits", true, waits_facts},
+    {"traffic", true, traffic_facts},      {"softmax", false, softmax_facts},     {"formats", false, formats_facts},
+    {"ranges", false, ranges_facts},       {"algorithm", false, algorithm_facts}, {"blocks", true, blocks_facts},
+    {"diagram", false, diagram_facts},     {"plot", false, plot_facts},           {"packing", true, packing_facts},
     {"dropout", false, dropout_facts},
 };
 

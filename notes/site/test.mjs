@@ -421,7 +421,7 @@ const figureTests = {
     expect(!(await figure.locator('[name="left"]').isVisible()) && (await figure.locator('[name="sequences"]').isVisible()), 'the controls of the mask');
   },
   async softmax(figure, facts) {
-    for (const { block, steps } of facts.walks) {
+    for (const { block, steps } of facts.passes) {
       await set(figure, 'block', block);
       await set(figure, 'step', steps.length);
       const rows = await figure.locator('tbody tr').evaluateAll((all) => all.map((row) => [...row.cells].map((cell) => cell.textContent)));
@@ -461,7 +461,7 @@ const figureTests = {
       expect((await said(figure)).startsWith(`Steps ${first} to ${first + 4} of ${steps}:`), await said(figure));
     }
   },
-  async walk(figure, facts) {
+  async algorithm(figure, facts) {
     for (const [n, step] of facts.steps.entries()) {
       await set(figure, 'step', n + 1);
       const text = await said(figure);
@@ -603,10 +603,10 @@ async function testTicks(reader) {
   expectEqual(await ticks.evaluateAll((all) => all.filter((tick) => tick.checked).map((tick) => tick.value)), ['2.2', '2.3'], 'solved');
   await page.locator('#book-status').setInputFiles(file('{}'));
   await page.locator('#book-solved', { hasText: 'no output of' }).waitFor({ state: 'attached', timeout: 5000 });
-  const walk = page.locator('[data-kind=walk]'), play = walk.locator('button');
-  await set(walk, 'step', 0);
+  const algorithm = page.locator('[data-kind=algorithm]'), play = algorithm.locator('button');
+  await set(algorithm, 'step', 0);
   await play.click();
-  await walk.locator('.said', { hasText: 'After 1 of' }).waitFor({ timeout: 5000 });
+  await algorithm.locator('.said', { hasText: 'After 1 of' }).waitFor({ timeout: 5000 });
   await play.click();
   expectEqual(await play.textContent(), 'Play', 'a click pauses');
   reader.quiet();

@@ -179,7 +179,7 @@ export function roofline(facts) {
 
 export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {}) {
   const picture = new Picture(), lowest = Math.min(...curves.flatMap((c) => c.least)),
-    highest = Math.max(...curves.flatMap((c) => c.asked));
+    highest = Math.max(...curves.flatMap((c) => c.requested));
   const x = logAxis(lengths[0] / 1.15, lengths.at(-1) * 1.15, 80, 500);
   const y = logAxis(2 ** Math.floor(Math.log2(lowest)), 2 ** Math.ceil(Math.log2(highest)), 330, 30), ticks = [];
   for (let tick = y.low; tick <= y.high * 1.01; tick *= 4) ticks.push(tick);
@@ -188,19 +188,19 @@ export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {
   picture.text(x.to, y.from + 36, 'sequence length N', 'small end soft');
   picture.line(x(lengths[at]), y.to, x(lengths[at]), y.from, 's4');
   const labels = [];
-  curves.forEach(({ name, asked, least }, i) => {
+  curves.forEach(({ name, requested, least }, i) => {
     const points = (of) => of.map((value, n) => [x(lengths[n]), y(value)]);
-    picture.curve(points(asked), i);
+    picture.curve(points(requested), i);
     picture.curve(points(least), i, 'wide dashed');
-    for (const [px, py] of points(asked)) picture.dot(px, py, 4, `k${i}`);
+    for (const [px, py] of points(requested)) picture.dot(px, py, 4, `k${i}`);
     const end = (of) => y(of.at(-1));
     labels.push(
-      { x: x.to - 8, y: end(asked) - 14, text: name, color: i },
-      { x: x.to - 8, y: end(asked), text: `requests ${bytes(asked[at])}`, color: i },
+      { x: x.to - 8, y: end(requested) - 14, text: name, color: i },
+      { x: x.to - 8, y: end(requested), text: `requests ${bytes(requested[at])}`, color: i },
       { x: x.to - 8, y: end(least), text: `at least ${bytes(least[at])}`, color: i },
     );
     picture.say(
-      `${name}: at N = ${lengths[at]} ${bytes(asked[at])} are requested, at least ${bytes(least[at])} must move. `,
+      `${name}: at N = ${lengths[at]} ${bytes(requested[at])} are requested, at least ${bytes(least[at])} must move. `,
     );
   });
   drawLabels(picture, labels, x.to - 8, y.to, y.from, 'none');
@@ -216,7 +216,7 @@ export function traffic(facts) {
   const show = () => {
     const i = at.value;
     const said = `At N = ${facts.lengths[i]}: ${facts.curves
-      .map((c) => `chapter ${c.name} requests ${bytes(c.asked[i], three)}, at least ${bytes(c.least[i], three)} must move`)
+      .map((c) => `chapter ${c.name} requests ${bytes(c.requested[i], three)}, at least ${bytes(c.least[i], three)} must move`)
       .join('; ')}. Dashed: at least.`;
     return { body: [drawTraffic(facts, { at: i })], said };
   };

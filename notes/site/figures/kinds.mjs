@@ -1,4 +1,5 @@
 // The kinds of facts, {"kind", "title", …}: how each is drawn, and which have a figure to touch.
+import { algorithm, drawAlgorithm } from './algorithm.mjs';
 import { drawMemory, drawPlot, drawRoofline, drawTraffic, plot, roofline, traffic } from './charts.mjs';
 import { drawDiagram } from './diagram.mjs';
 import { drawDropout, dropout } from './dropout.mjs';
@@ -9,9 +10,9 @@ import { banks, drawBanks, drawSwizzle, swizzle } from './shared-memory.mjs';
 import { drawSoftmax, softmax } from './softmax.mjs';
 import { blocks, drawOwners, drawTiles, tiles } from './tiles.mjs';
 import { drawTimeline, drawWaits, timeline, waits } from './timeline.mjs';
-import { drawWalk, walk } from './walk.mjs';
 
 export const draws = {
+  algorithm: drawAlgorithm,
   banks: drawBanks,
   blocks: drawTiles,
   diagram: drawDiagram,
@@ -30,8 +31,7 @@ export const draws = {
   timeline: drawTimeline,
   traffic: drawTraffic,
   waits: drawWaits,
-  walk: drawWalk,
 };
 export const figures = {
-  banks, blocks, dropout, formats, fragments, packing, plot, roofline, softmax, swizzle, tiles, timeline, traffic, waits, walk,
+  algorithm, banks, blocks, dropout, formats, fragments, packing, plot, roofline, softmax, swizzle, tiles, timeline, traffic, waits,
 };

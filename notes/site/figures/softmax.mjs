@@ -6,7 +6,7 @@ const four = (value) => (value === null ? '−∞' : Number.isInteger(value) ? S
 
 /// `done` blocks of `block` scores.
 export function drawSoftmax(facts, { block = facts.block, done } = {}) {
-  const { scores } = facts, { steps } = facts.walks[block - 1], read = done ?? steps.length;
+  const { scores } = facts, { steps } = facts.passes[block - 1], read = done ?? steps.length;
   const picture = new Picture(), left = 110, base = 190, unitTop = 40;
   const wide = (width - left) / steps.length, unit = (base - unitTop) / Math.max(...scores), roomy = wide > 90;
   picture.text(0, 20, 'scores', 'bold');
@@ -59,7 +59,7 @@ export function drawSoftmax(facts, { block = facts.block, done } = {}) {
 
 export function softmax(facts) {
   const show = () => {
-    const { steps } = facts.walks[block.value - 1];
+    const { steps } = facts.passes[block.value - 1];
     done.set(Math.min(done.value, steps.length), steps.length);
     const rows = steps.slice(0, done.value).map((step) => [
       facts.scores.slice(step.first, step.last).join(', '), ...[step.m, step.factor, step.added, step.l].map(four),
@@ -78,8 +78,8 @@ export function softmax(facts) {
     name: 'block', label: 'Scores in a block', low: 1, high: facts.scores.length, value: facts.block,
   });
   const done = slider({
-    name: 'step', label: 'Blocks done', low: 0, high: facts.walks[facts.block - 1].steps.length,
-    value: facts.walks[facts.block - 1].steps.length,
+    name: 'step', label: 'Blocks done', low: 0, high: facts.passes[facts.block - 1].steps.length,
+    value: facts.passes[facts.block - 1].steps.length,
   });
   return frame(facts, { controls: [block, done], show });
 }

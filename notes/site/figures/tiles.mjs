@@ -44,7 +44,7 @@ function drawCells(picture, launch, facts, left, top, wide) {
     picture.curve(
       line.map(([key, query]) => [x(key), y(query)]), 4,
     );
-  for (const [ownFirst, ownLast, from, to] of launch.walks ?? []) {
+  for (const [ownFirst, ownLast, from, to] of launch.loops ?? []) {
     const [own, ownRows, along, alongRows] = launch.blocks_own_keys ? [Bc, keys, Br, queries] : [Br, queries, Bc, keys];
     const middle = ((ownFirst * own + Math.min((ownLast + 1) * own, ownRows)) / 2) * unit;
     const begin = from * along * unit + 6, end = Math.min((to + 1) * along, alongRows) * unit - 6;
@@ -96,7 +96,7 @@ export function drawTiles(facts) {
     entry(maskOf(maskText(facts)).left < Infinity ? 'first and last visible key' : 'last visible key', () =>
       picture.line(x, y + 7, x + 15, y + 7, 's4 wide'),
     );
-  if (launches.some((launch) => launch.walks))
+  if (launches.some((launch) => launch.loops))
     entry('path of one thread block', () => picture.line(x, y + 7, x + 15, y + 7, 's3 wide'));
   const below = y + (single ? 0 : 20);
   picture.text(

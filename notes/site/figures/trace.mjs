@@ -151,7 +151,7 @@ function values(noted) {
 
 // --- Time ----------------------------------------------------------------------------------------------------------
 
-/// What block 0 has asked of device memory by the end of each interval, from {name: [read, written]} of each.
+/// What block 0 has requested from device memory by the end of each interval, from {name: [read, written]} of each.
 function movedSoFar(moved) {
   const sums = {};
   const text = (what, which) => {
@@ -215,8 +215,8 @@ function time(launch) {
 const banks = 32, bankBytes = 4;
 
 function drawAccess({ part, words, rows, bank, bytes: size, banks: firsts }) {
-  const asked = Array(banks).fill(0);
-  for (const first of firsts) for (let i = 0; i < Math.ceil(size / bankBytes); ++i) ++asked[(first + i) % banks];
+  const requests = Array(banks).fill(0);
+  for (const first of firsts) for (let i = 0; i < Math.ceil(size / bankBytes); ++i) ++requests[(first + i) % banks];
   const cells = (of, tag, attributes = () => ({})) =>
     Array.from({ length: banks }, (_, b) => h(tag, attributes(b), of(b)));
   return [
@@ -230,7 +230,7 @@ function drawAccess({ part, words, rows, bank, bytes: size, banks: firsts }) {
         h('tr', {}, h('th', { scope: 'row' }, 'bank'), cells(String, 'th', () => ({ scope: 'col' }))),
         h(
           'tr', {}, h('th', { scope: 'row' }, `${rows ? 'rows' : 'lanes'} that ask for it`),
-          cells((b) => (asked[b] === 0 ? '' : String(asked[b])), 'td', (b) => ({ class: b === bank && 'hot' })),
+          cells((b) => (requests[b] === 0 ? '' : String(requests[b])), 'td', (b) => ({ class: b === bank && 'hot' })),
         ),
       ),
     ),

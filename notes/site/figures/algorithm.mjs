@@ -1,4 +1,4 @@
-// The algorithm itself: a tile walks over S, and m, l and O of its rows change with it.
+// The algorithm itself: a tile moves over S, and m, l and O of its rows change with it.
 import { Picture, digits, list, tile, width } from './paint.mjs';
 import { frame, items, slider } from './parts.mjs';
 
@@ -44,7 +44,7 @@ function drawStep(picture, { S, V, Bc, steps }, done, left, top, cell) {
   return 46 + rows * cell + 8;
 }
 
-export function drawWalk(facts, { done } = {}) {
+export function drawAlgorithm(facts, { done } = {}) {
   const picture = new Picture();
   if (done !== undefined) {
     picture.height = 4 + drawStep(picture, facts, done, 40, 4, 40);
@@ -71,10 +71,10 @@ export function drawWalk(facts, { done } = {}) {
   return picture;
 }
 
-export function walk(facts) {
+export function algorithm(facts) {
   const show = () => {
     const done = at.value, step = facts.steps[done - 1], before = facts.steps[done - 2];
-    if (done === 0) return { body: [drawWalk(facts, { done })], said: 'Nothing has been read: every m is −∞, every l and O is 0.' };
+    if (done === 0) return { body: [drawAlgorithm(facts, { done })], said: 'Nothing has been read: every m is −∞, every l and O is 0.' };
     const words = items(
       facts.S.map((scores, i) => {
         const factor = before ? Math.exp(before.m[i] - step.m[i]) : 0,
@@ -97,7 +97,7 @@ export function walk(facts) {
       (done < facts.steps.length
         ? ''
         : ` O / l is attention: ${step.O.map((row, i) => `(${row.map((o) => two(o / step.l[i])).join(', ')})`).join(', ')}.`);
-    return { body: [drawWalk(facts, { done }), words], said };
+    return { body: [drawAlgorithm(facts, { done }), words], said };
   };
   const at = slider({ name: 'step', label: 'Tiles done', low: 0, high: facts.steps.length, value: 2, play: true });
   return frame(facts, { controls: [at], show });
