@@ -573,6 +573,14 @@ const Claims of_the_whole = {
     {"[whole]", "the result does not depend on Br or the number of warps", [] { expect_tiles_do_not_matter(); }},
 };
 
+TEST_CASE("a fully masked row is 0 with multiply-adds and any scale of V", "[whole]") {
+  // Exponentials by multiply-adds are at least 2^-126, so l of such a row is 2^-121; V's scale is 2^7.
+  Input given = input("uniform", {1, 1, 1, 128, 64, 64}, 142, true);
+  scale_block(given.problem.V, 0, 32768);
+  given.name += ", V * 32768";
+  expect_right(given, by_fma);
+}
+
 TEST_CASE("O of a long row keeps its precision", "[whole]") {
   // Every key has the same weight and the value 1.125. P is 256 and V's code 288: a tensor-core sum over more than 1820
   // keys would truncate the last bit of each term.
