@@ -1,4 +1,4 @@
-// Chapter 19, part by part: P, and what stays for dS.
+// Chapter 19, part by part: P, and the factors of dS.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,7 +17,7 @@ using namespace workbook::test;
 
 using Int = std::int64_t;
 
-// ---- 19.4 P, and what stays for dS ----
+// ---- 19.4 P, and the factors of dS ----
 
 namespace {
 
