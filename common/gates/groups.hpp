@@ -70,9 +70,12 @@ void check_all_gpu_classes(Inspection& inspection, Findings& findings);
 void check_architectures(Inspection& inspection, Findings& findings);
 
 // mutant_gates.cpp
-/// Every mutant is killed and reported as killed_by.tsv records, and none is reported as another.
+/// The tests of each mutant's exercise kill it, or else those of the whole chapter, and tell its reader the cause that
+/// killed_by.tsv records, never another mutant's.
 void check_mutants(Inspection& inspection, Findings& findings);
-/// The same for the first mutant of each test that kills one: no such test passes whatever it is given.
+/// Each mutant fails the test that killed_by.tsv records: a fifth of the time of check_mutants.
+void check_wrong_solutions(Inspection& inspection, Findings& findings);
+/// The same for one mutant of each test: no such test passes whatever it is given.
 void check_tests_fail(Inspection& inspection, Findings& findings);
 
 }  // namespace workbook::gates

@@ -143,7 +143,6 @@ void write_records(const Inspection& inspection, const Examined& all, Findings& 
 
 }  // namespace
 
-/// The tests of each mutant's exercise kill it, or else those of the whole chapter, and tell its reader why.
 void check_mutants(Inspection& inspection, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   build_tests(workspace, inspection.chapters);
@@ -173,8 +172,10 @@ void check_mutants(Inspection& inspection, Findings& findings) {
                                 all.now.size(), reported(book::kItself), reported("one of "), reported(kNothing));
 }
 
-/// Each test fails on a mutant that is recorded as killed by it.
-void check_tests_fail(Inspection& inspection, Findings& findings) {
+namespace {
+
+/// The recorded test of each mutant fails on it. one_a_test: of those that a test kills only the first.
+void check_recorded(Inspection& inspection, bool one_a_test, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   build_tests(workspace, inspection.chapters);
   std::vector<Mutant> mutants;
@@ -184,7 +185,7 @@ void check_tests_fail(Inspection& inspection, Findings& findings) {
     for (auto& [mutant, variant] : mutant_variants(workspace, *chapter, findings)) {
       if (mutant.killed.test.empty())
         findings.problems.push_back(place_of(mutant) + " is not in killed_by.tsv: check --gate mutants records it");
-      if (mutant.killed.test.empty() || !tests.insert(mutant.killed.test).second) continue;
+      if (mutant.killed.test.empty() || (!tests.insert(mutant.killed.test).second && one_a_test)) continue;
       variant.request.only = mutant.killed.test;
       variant.request.time_limit = time_limit_of(mutant);
       variant.request.wrong_versions.clear();  // its cause is check_mutants' concern
@@ -201,7 +202,17 @@ void check_tests_fail(Inspection& inspection, Findings& findings) {
                                      recorded.test, recorded.result));
   };
   run_variants(inspection, variants, judge, findings);
-  findings.detail = fmt::format("{} tests fail on a wrong solution", findings.passed);
+  findings.detail = fmt::format("{} {}", findings.passed, one_a_test ? "tests fail on a wrong solution" : "are killed");
+}
+
+}  // namespace
+
+void check_tests_fail(Inspection& inspection, Findings& findings) {
+  check_recorded(inspection, /*one_a_test=*/true, findings);
+}
+
+void check_wrong_solutions(Inspection& inspection, Findings& findings) {
+  check_recorded(inspection, /*one_a_test=*/false, findings);
 }
 
 }  // namespace workbook::gates
