@@ -70,7 +70,7 @@ void check_all_gpu_classes(Inspection& inspection, Findings& findings);
 void check_architectures(Inspection& inspection, Findings& findings);
 
 // mutant_gates.cpp
-/// The tests of each mutant's exercise kill it, or else those of the whole chapter, and tell its reader the cause that
+/// The tests of each mutant's exercise kill it, or else those of the whole chapter, and report the cause that
 /// killed_by.tsv records, never another mutant's.
 void check_mutants(Inspection& inspection, Findings& findings);
 /// Each mutant fails the test that killed_by.tsv records: a fifth of the time of check_mutants.
