@@ -202,12 +202,11 @@ class LineEdits {
   }
 
  private:
-  void add(std::string text, const std::string& what, bool exchanges_name = false) {
-    const std::string sentence = fmt::format("Your code behaves like one that {}.", what);
-    edits_.push_back({number_, std::move(text), sentence, exchanges_name});
+  void add(std::string text, const std::string& what) {
+    edits_.push_back({number_, std::move(text), fmt::format("Your code behaves like one that {}.", what)});
   }
-  void replace(std::size_t i, const std::string& now, const std::string& what, bool exchanges_name = false) {
-    add(line_.with(i, i + 1, now), what + " " + where_, exchanges_name);
+  void replace(std::size_t i, const std::string& now, const std::string& what) {
+    add(line_.with(i, i + 1, now), what + " " + where_);
   }
 
   void exchange_operator(std::size_t i) {
@@ -319,7 +318,7 @@ class LineEdits {
     const long value = std::strtol(token.text.c_str(), nullptr, 10);
     std::set<long> others{value * 2, value / 2, value + 1, value - 1};
     for (const long other : others)
-      if (other != value && other >= 0) replace(i, std::to_string(other), "has a wrong constant", true);
+      if (other != value && other >= 0) replace(i, std::to_string(other), "has a wrong constant");
   }
 
   /// Another variable of the same type.
@@ -333,7 +332,7 @@ class LineEdits {
     constexpr std::size_t most = 4;
     for (const auto& [name, of] : types_)
       if (name != token.text && of == type->second && tried++ < most)
-        replace(i, name, fmt::format("uses a wrong variable, such as {},", name), true);
+        replace(i, name, fmt::format("uses a wrong variable, such as {},", name));
   }
 
   void off_by_one(std::size_t i) {
@@ -379,6 +378,19 @@ std::map<std::string, std::string> declared_types(const std::vector<Line>& lines
   return types;
 }
 
+/// Each edit is compiled with the whole region, so of a long region there are fewer, but of all its lines.
+std::vector<SmallEdit> some_of_each_line(const std::vector<SmallEdit>& edits, std::size_t lines) {
+  constexpr std::size_t most_lines = 3000;
+  std::map<std::size_t, std::size_t> rounds;  // edits of a line so far
+  std::vector<std::pair<std::size_t, const SmallEdit*>> ordered;
+  for (const SmallEdit& edit : edits) ordered.emplace_back(rounds[edit.line]++, &edit);
+  std::ranges::stable_sort(ordered, {}, &std::pair<std::size_t, const SmallEdit*>::first);
+  std::vector<SmallEdit> some;
+  for (const auto& [round, edit] : ordered)
+    if ((some.size() + 1) * lines <= most_lines) some.push_back(*edit);
+  return some;
+}
+
 }  // namespace
 
 std::vector<SmallEdit> small_edits(const Region& region) {
@@ -401,11 +413,7 @@ std::vector<SmallEdit> small_edits(const Region& region) {
     const std::string& last = tokens.back().text;
     begins = last == ";" || last == "{" || last == "}" || last == ":";
   }
-  // Each is compiled with the whole region. Readers mistake indices and operators more often than constants.
-  std::ranges::stable_partition(edits, [](const SmallEdit& edit) { return !edit.exchanges_name; });
-  const std::size_t most_lines = 3000, most = most_lines / std::max<std::size_t>(1, region.body.size());
-  if (edits.size() > most) edits.resize(most);
-  return edits;
+  return some_of_each_line(edits, region.body.size());
 }
 
 }  // namespace workbook::book

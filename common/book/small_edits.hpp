@@ -12,14 +12,13 @@
 namespace workbook::book {
 
 struct SmallEdit {
-  std::size_t line;             ///< of the region's body, from 0
-  std::string text;             ///< of the line after the edit; empty: the line is left out
-  std::string sentence;         ///< "Your code behaves like one that exchanges / and % where it computes row."
-  bool exchanges_name = false;  ///< a constant or a variable for another: there are many of these
+  std::size_t line;      ///< of the region's body, from 0
+  std::string text;      ///< of the line after the edit; empty: the line is left out
+  std::string sentence;  ///< "Your code behaves like one that exchanges / and % where it computes row."
 };
 
-/// The edits of a region, line by line, names and constants last; of a long region not all. Some may not compile, and
-/// some may not change what the code does.
+/// The edits of a region: the first of each line, the second of each, and so on; of a long region not all. Some may not
+/// compile, and some may not change what the code does.
 std::vector<SmallEdit> small_edits(const Region& region);
 
 }  // namespace workbook::book

@@ -46,15 +46,15 @@ std::string reported_by(const std::vector<judge::Cause>& causes, const Mutant& m
 /// they tell a reader together.
 Killed killed_in(const judge::ChapterRun& run, const Mutant& mutant, const Sentences& sentences) {
   const Verdict* killer = nullptr;
-  std::vector<const Verdict*> of_exercise;
   for (const Verdict& test : run.tests) {
-    if (test.exercise == judge::exercise_of(mutant)) of_exercise.push_back(&test);
     if (test.result <= Result::blocked) continue;
     if (killer == nullptr || test.test == mutant.killed.test) killer = &test;
   }
   if (killer == nullptr) return {};
-  if (killer->exercise != judge::exercise_of(mutant)) of_exercise = {killer};
-  return {name(killer->result), killer->test, reported_by(judge::conclude(of_exercise).causes, mutant, sentences),
+  std::vector<const Verdict*> together;
+  for (const Verdict& test : run.tests)
+    if (test.exercise == killer->exercise) together.push_back(&test);
+  return {name(killer->result), killer->test, reported_by(judge::conclude(together).causes, mutant, sentences),
           mutant.killed.whole};
 }
 
@@ -195,6 +195,10 @@ void check_recorded(Inspection& inspection, bool one_a_test, Findings& findings)
   }
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     const Killed& recorded = mutants[i].killed;
+    if (!ran.compiled) {
+      found.problems.push_back(place_of(mutants[i]) + " does not compile:\n" + ran.log);
+      return;
+    }
     const bool killed = std::ranges::any_of(ran.run.tests, [&](const Verdict& test) {
       return test.test == recorded.test && name(test.result) == recorded.result;
     });

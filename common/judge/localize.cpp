@@ -43,6 +43,10 @@ Cause clearest_cause(const std::vector<const Verdict*>& failures, const std::str
 bool is_match(const Verdict& verdict) {
   return verdict.cause && !verdict.cause->measure.empty();
 }
+/// Whether it is the only known wrong solution that gives them.
+bool is_one_match(const Verdict& verdict) {
+  return is_match(verdict) && verdict.cause->also.empty();
+}
 /// Whether numbers are wrong or the simulator has reported a mistake.
 bool is_wrong(const Verdict& verdict) {
   return verdict.result != Result::failed || std::ranges::any_of(verdict.observations, &Observation::wrong);
@@ -63,10 +67,14 @@ bool is_of_an_index(const Verdict& verdict) {
                                           misaligned,     never_written,  written_twice};
   return !verdict.reports.empty() && std::ranges::count(of_indices, verdict.reports[0].mistake) > 0;
 }
-/// Whether the cause comes from a test in which the simulator reports nothing: from a direct check, or from values that
-/// equal a known wrong solution's.
-bool is_without_report(const Verdict& verdict) {
-  return verdict.reports.empty() && !verdict.cause->of_cost;
+/// Whether the cause comes from a test that checks one property directly, rather than from a report or a comparison of
+/// outputs.
+bool was_checked_directly(const Verdict& verdict) {
+  return verdict.reports.empty() && !is_match(verdict) && !verdict.cause->of_cost;
+}
+/// Whether a test in which the simulator reports nothing may show the wrong index that others report.
+bool shows_an_index(const Verdict& verdict) {
+  return was_checked_directly(verdict) || (is_one_match(verdict) && verdict.reports.empty() && !verdict.cause->of_cost);
 }
 
 /// Whether the simulator's reports in one test include the first report of another test.
@@ -78,7 +86,7 @@ bool includes_report(const Verdict& verdict, const Verdict& other) {
 /// The cause that explains most failures, then the one that explains most of the remaining ones, and so on. Counters
 /// are ignored where an answer is wrong, since they may be wrong for the same reason. Possible consequences of a known
 /// cause are not listed beside it. A wrong index that a test shows takes precedence over the invalid access that the
-/// index causes.
+/// index causes, and a single matching wrong solution over direct checks.
 std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   std::vector<Cause> causes;
   std::vector<const Verdict*> left = failures;
@@ -93,8 +101,7 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
     };
     const Verdict* named = *std::ranges::max_element(left, {}, explains);
     if (is_of_an_index(*named)) {
-      const auto direct =
-          std::ranges::find_if(left, [](const Verdict* verdict) { return is_without_report(*verdict); });
+      const auto direct = std::ranges::find_if(left, [](const Verdict* verdict) { return shows_an_index(*verdict); });
       if (direct != left.end()) named = *direct;
     }
     const std::string id = named->cause->id;
@@ -104,20 +111,24 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
     const bool was_reported = !named->reports.empty();
     std::erase_if(left, [&](const Verdict* verdict) {
       return may_be(*verdict, id) || includes_report(*verdict, *named) || includes_report(*named, *verdict) ||
-             (was_reported && is_match(*verdict)) || (is_match(*named) && is_of_an_index(*verdict));
+             (was_reported && is_match(*verdict)) || (is_one_match(*named) && is_of_an_index(*verdict));
     });
   }
-  // One wrong solution gives the values of all tests: that says more than a property that they violate. If several do,
-  // the property says more.
-  const auto is_of_values = [](const Cause& cause) { return !cause.measure.empty() && !cause.of_cost; };
-  const bool one = std::ranges::any_of(causes, [&](const Cause& c) { return is_of_values(c) && c.also.empty(); });
-  const auto is_direct = [&](const Cause& cause) {
-    return cause.measure.empty() && std::ranges::any_of(failures, [&](const Verdict* verdict) {
-             return verdict->cause && verdict->cause->id == cause.id && is_without_report(*verdict);
-           });
+  // A single wrong solution that gives the reader's values says more than a property that they violate; one of several
+  // that give them says less.
+  const auto any_shows = [&](const Cause& cause, bool (*shows)(const Verdict&)) {
+    return std::ranges::any_of(failures, [&](const Verdict* verdict) {
+      return verdict->cause && verdict->cause->id == cause.id && shows(*verdict);
+    });
   };
-  const bool direct = std::ranges::any_of(causes, is_direct);
-  std::erase_if(causes, [&](const Cause& cause) { return one ? is_direct(cause) : direct && is_of_values(cause); });
+  const auto any_is = [&](bool (*shows)(const Verdict&)) {
+    return std::ranges::any_of(causes, [&](const Cause& cause) { return any_shows(cause, shows); });
+  };
+  if (any_is(is_one_match)) {
+    std::erase_if(causes, [&](const Cause& cause) { return any_shows(cause, was_checked_directly); });
+  } else if (any_is(was_checked_directly)) {
+    std::erase_if(causes, [&](const Cause& cause) { return any_shows(cause, is_match) && !cause.of_cost; });
+  }
   return causes;
 }
 

@@ -83,6 +83,12 @@ class SmallEdits {
   /// Without the edits of lines that the reader's region has as they are: those are not the reader's mistake, even if
   /// they give the same values.
   WrongSolutions build(const book::Region* reader) {
+    if (reader != nullptr)
+      std::erase_if(versions_, [&](const WrongVersion& version) {
+        const Edited& edited = edited_.at(version.number);
+        return occurrences(reader->body, edited.line) >= edited.times;
+      });
+    if (versions_.empty()) return {};
     constexpr int most_times = 5;
     for (int time = 0; time < most_times && refused_.size() < texts_.size(); ++time) {
       std::map<int, book::Files> kept = texts_;
@@ -94,9 +100,7 @@ class SmallEdits {
       if (built.ok) {
         WrongSolutions found{built.executable, versions_};
         std::erase_if(found.versions, [&](const WrongVersion& version) {
-          return refused_.contains(version.number) || versions.apart.contains(version.number) ||
-                 (reader != nullptr &&
-                  occurrences(reader->body, edited_.at(version.number).line) >= edited_.at(version.number).times);
+          return refused_.contains(version.number) || versions.apart.contains(version.number);
         });
         return found;
       }

@@ -46,8 +46,9 @@ struct WrongSolutions {
 std::map<std::string, WrongSolutions> build_wrong_solutions(const Workspace& workspace, const book::Chapter& chapter,
                                                             Backend tested, const std::vector<std::string>& exercises,
                                                             const Build& build);
-/// The same with the small edits of the exercises' answers (book/small_edits.hpp). Edits that do not compile are left
-/// out, which takes several compilations the first time; so are edits of lines that the readers' regions have unchanged.
+/// The same with the small edits of the exercises' answers (book/small_edits.hpp). Edits that do not compile are
+/// omitted, which takes several compilations the first time; so are edits of lines that the readers' regions have
+/// unchanged.
 std::map<std::string, WrongSolutions> build_small_edits(const Workspace& workspace, const book::Chapter& chapter,
                                                         Backend tested, const std::vector<std::string>& exercises,
                                                         const std::map<std::string, RegionInTree>& readers);

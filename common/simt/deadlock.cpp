@@ -25,7 +25,7 @@ constexpr const char *
     kMissingAtNumber =
        "a named barrier releases its waiters once the given number of threads has arrived or synced, the waiters "
        "included. If that number is the warps that call barrier_sync and barrier_arrive here, times 32, let the "
-       "missing warps sync or arrive, once per wait; if it is larger, correct it. A warp that only signals others "
+       "missing warps sync or arrive, once per wait; otherwise correct it. A warp that only signals others "
        "calls barrier_arrive and does not wait. Two groups of warps may also wait for each other at different barriers",
    *kMissingAtBarrier =
        "find out for each mbarrier which thread should arrive next, and why it does not. It may wait for the current "

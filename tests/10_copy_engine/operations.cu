@@ -51,15 +51,16 @@ void sum_columns(const Arguments& call) {
   sums.download(call.output("sums"));
 }
 
-/// Two consumers sum the first rows of all tiles. They release each stage, and read the next one only when the released
-/// stage has been filled again. So its load must start as soon as both have released it.
+/// Two consumers sum the first rows of the tiles of two heads, which alternate. They release each stage, and read the
+/// next one only when the released stage has been filled again. So its load must start as soon as both have released
+/// it.
 __global__ void refill_kernel(const __grid_constant__ ch10::TensorMap tensor, int tiles,
                               float* __restrict__ sums) {  // (64)
   auto& smem = workbook::cuda::dynamic_shared<ch10::Shared<half, 64, 16, 2>>();
   ch10::make_barriers(smem);
   ch10::Position position;
   if (threadIdx.x / 32 == 2) {
-    for (int j = 0; threadIdx.x % 32 == 0 && j < tiles; ++j) ch10::fill(smem, position, tensor, 16 * j, 0);
+    for (int j = 0; threadIdx.x % 32 == 0 && j < tiles; ++j) ch10::fill(smem, position, tensor, 16 * (j / 2), j % 2);
     return;
   }
   const int column = threadIdx.x;
@@ -69,19 +70,20 @@ __global__ void refill_kernel(const __grid_constant__ ch10::TensorMap tensor, in
     sum += __half2float(ch10::swizzled(smem.ring[position.stage], 0, column / 8)[column % 8]);
     const ch10::Position released = position;
     ch10::release(smem, position);
-    if (j + ch10::stages < tiles) ch10::mbarrier_wait_parity(smem.full[released.stage], released.parity ^ 1);
+    if (j + ch10::stages < tiles)  // the next round's phase
+      ch10::mbarrier_wait_parity(smem.full[released.stage], released.parity ^ 1);
   }
   sums[column] = sum;
 }
 
-// tensor (N, 64) as 16-bit codes -> sums (64), floats
+// tensor (2, N, 64) as 16-bit codes -> sums (64), floats
 void refill(const Arguments& call) {
   const DeviceArray<half> tensor("tensor", call.codes("tensor"));
   DeviceArray<float> sums("sums", 64, Role::output);
   begin();
-  const int N = int(tensor.size() / 64);
+  const int N = int(tensor.size() / 128);
   workbook::cuda::launch(refill_kernel, dim3(1), dim3(96), sizeof(ch10::Shared<half, 64, 16, 2>),
-                         ch10::tile_map<half, 16, 64>(tensor.data(), 1, N), N / 16, sums.data());
+                         ch10::tile_map<half, 16, 64>(tensor.data(), 2, N), 2 * N / 16, sums.data());
   sums.download(call.output("sums"));
 }
 

@@ -42,7 +42,7 @@ void expect_equal(const std::vector<float>& got, const std::function<float(std::
 
 // ---- 10.1 ----
 
-worker::Reply hand_over(int rounds, int lane_seed) {
+worker::Reply expect_handed_over(int rounds, int lane_seed = 0) {  // 0: the usual order of the lanes
   std::vector<float> from(std::size_t(32 * rounds));
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = float(i);
   worker::Call request("hand_over");
@@ -57,11 +57,11 @@ worker::Reply hand_over(int rounds, int lane_seed) {
 
 // ---- 10.2, 10.3 ----
 
-/// A tensor (heads, N, d) of numbers that fp16 holds, all different within a tile; and one tile of it.
+/// A tensor (heads, N, d) of integers from 1 to 2039, which fp16 holds exactly; and one tile of it.
 struct OneTile {
   std::int64_t heads, N, d, first_row, head;
 
-  /// 2048 numbers that fp16 holds, so that no two elements of a tile of d <= 64 are the same.
+  /// Any 2039 consecutive elements differ.
   float element(std::int64_t h, std::int64_t row, std::int64_t column) const {
     return float(((h * N + row) * d + column) % 2039 + 1);
   }
@@ -95,9 +95,9 @@ struct Coordinates {
   std::int64_t row, column;
 };
 Coordinates coordinates_at(std::int64_t i, std::int64_t d) {
-  const std::int64_t columns = std::min<std::int64_t>(d, 64), chunks = columns / 8, in_section = i % (32 * columns);
+  const std::int64_t columns = std::min<std::int64_t>(d, 64), in_section = i % (32 * columns);
   const std::int64_t row = in_section / columns, slot = in_section % columns / 8;
-  const std::int64_t chunk = (slot ^ (columns == 64 ? row % 8 : row / 2 % 4)) % chunks;
+  const std::int64_t chunk = slot ^ (columns == 64 ? row % 8 : row / 2 % 4);
   return {row, i / (32 * columns) * columns + 8 * chunk + i % 8};
 }
 
@@ -123,8 +123,8 @@ void expect_tile(const OneTile& one) {
 
 // ---- 10.4 ----
 
-worker::Reply sum_columns(std::int64_t N, int lane_seed) {
-  const auto element = [](std::int64_t i, std::int64_t c) { return float((i * 7 + c) % 16); };
+worker::Reply expect_column_sums(std::int64_t N, int lane_seed = 0) {
+  const auto element = [](std::int64_t i, std::int64_t c) { return float((i * 64 + c) % 61); };  // tiles differ
   std::vector<float> values;
   for (std::int64_t i = 0; i < N; ++i)
     for (std::int64_t c = 0; c < 64; ++c) values.push_back(element(i, c));
@@ -149,16 +149,16 @@ worker::Reply sum_columns(std::int64_t N, int lane_seed) {
 // ---- 10.1 phases ----
 
 TEST_CASE("every row is handed over once", "[10.1]") {
-  for (const int rounds : {1, 2, 3, 7}) hand_over(rounds, 0);
+  for (const int rounds : {1, 2, 3, 7}) expect_handed_over(rounds);
 }
 
 TEST_CASE("no row overtakes another, whatever the order of the threads", "[10.1]") {
-  for (int lane_seed = 1; lane_seed <= 12; ++lane_seed) hand_over(5, lane_seed);
+  for (int lane_seed = 1; lane_seed <= 12; ++lane_seed) expect_handed_over(5, lane_seed);
 }
 
 TEST_CASE("a row costs each lane one wait and one arrival", "[10.1]") {
   require_counters();
-  const worker::Reply reply = hand_over(6, 0);
+  const worker::Reply reply = expect_handed_over(6);
   const char* const cause =
       "your code waits or arrives more or less often than once per lane and round; each lane must wait once and arrive "
       "once";
@@ -182,6 +182,7 @@ TEST_CASE("a tile is stored section by section, swizzled", "[10.2]") {
 
 TEST_CASE("rows past the last one are zeros, not the next head", "[10.2]") {
   for (const OneTile& one : ragged_tiles) expect_memory(one);
+  expect_right(input("normal", {1, 2, 2, 40, 100, 64}, 20), usual_tiles(64));  // tiles of 64 rows
 }
 
 TEST_CASE("one TMA load copies a tile, and the mbarrier expects its bytes", "[10.2]") {
@@ -225,15 +226,16 @@ TEST_CASE("ldmatrix and stmatrix have no bank conflicts", "[10.3]") {
 // ---- 10.4 the ring ----
 
 TEST_CASE("tiles pass through the ring, round after round", "[10.4]") {
-  for (const std::int64_t tiles : {1, 3, 4, 5, 11}) sum_columns(16 * tiles, 0);
+  for (const std::int64_t tiles : {1, 3, 4, 5, 11}) expect_column_sums(16 * tiles);
 }
 
 TEST_CASE("no stage is read too early or filled too early, whatever the order", "[10.4]") {
-  for (int lane_seed = 1; lane_seed <= 8; ++lane_seed) sum_columns(16 * 13, lane_seed);
+  for (int lane_seed = 1; lane_seed <= 8; ++lane_seed) expect_column_sums(16 * 13, lane_seed);
 }
 
 TEST_CASE("a released stage is filled again without waiting for the next one", "[10.4]") {
-  const std::size_t tiles = 9, size = 16 * 64;
+  // The consumers read the next stage only when the released one is filled again: a late load is a deadlock.
+  const std::size_t tiles = 10, size = 16 * 64;  // of two heads
   std::vector<float> values(tiles * size);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = float(i / size + i % 7);
   const std::vector<std::uint16_t> codes = to_codes(values, float16);
@@ -245,13 +247,13 @@ TEST_CASE("a released stage is filled again without waiting for the next one", "
     return all;
   };
   expect_equal(call(request).output<float>("sums"), sum,
-               [](std::size_t column) { return fmt::format("column {} of the tiles' first rows", column); });
+               [](std::size_t column) { return fmt::format("the sum of column {} of the tiles' first rows", column); });
 }
 
 TEST_CASE("filling a stage takes one wait and one arrival, releasing it one arrival per warp", "[10.4]") {
   require_counters();
   const int tiles = 10, consumers = 2;
-  const worker::Reply reply = sum_columns(16 * tiles, 0);
+  const worker::Reply reply = expect_column_sums(16 * tiles);
   expect_count(reply, "bulk_loads", tiles, "one TMA load per tile",
                "your code loads a tile more than once or not at all; it must load each tile once", "copies");
   expect_count(reply, "mbarrier_arrivals", tiles * (1 + consumers),
@@ -265,6 +267,7 @@ TEST_CASE("filling a stage takes one wait and one arrival, releasing it one arri
 // ---- 10.5 the block's barriers ----
 
 TEST_CASE("every phase ends, and none ends too early", "[10.5]") {
+  // Five tiles of K and five of V: more than two rounds of the four stages.
   for (const std::int64_t d : head_dims()) {
     const Tiles tiles = usual_tiles(d);
     expect_right(input("normal", {1, 1, 1, 40, 5 * tiles.Bc, d}, 50), tiles);
@@ -302,13 +305,14 @@ TEST_CASE("each tile is loaded once, up to the last visible one", "[10.6]") {
       expect_bytes("Q", double(blocks) * Q_bytes, "one tile of Q per warp");
       expect_bytes("K", double(tiles) * KV_bytes, "the tiles of K that each block needs");
       expect_bytes("V", double(tiles) * KV_bytes, "the tiles of V that each block needs");
-      expect_count(reply, "bulk_loads", double(blocks + 2 * tiles), text(problem, small), "one TMA load per tile",
-                   "copies");
+      expect_count(reply, "bulk_loads", double(blocks + 2 * tiles), "one TMA load per tile, " + text(problem, small),
+                   "your code loads a tile by more than one TMA load; it must issue one per tile", "copies");
     }
   }
 }
 
 TEST_CASE("K and V are loaded in the order in which they are used", "[10.6]") {
+  // One hot: exchanged tiles of K change O. Value mean: exchanged tiles of V do.
   for (const std::int64_t d : head_dims()) {
     expect_right(input("one hot", {1, 1, 1, 32, 150, d}, 61), small);
     expect_right(input("value mean", {1, 1, 1, 32, 150, d}, 62), small);
@@ -350,14 +354,16 @@ TEST_CASE("two waits per K/V tile, and one arrival per warp for each", "[10.7]")
                        text(problem, tiles),
                    "your code waits more or less often than once per tile; each thread must wait once for each tile",
                    "mbarriers");
-      expect_count(reply, "mbarrier_arrivals", double(blocks * warps + 2 * seen + 2 * seen * warps),
-                   "the producer once per load; each warp once per stage, " + text(problem, tiles),
-                   "several lanes of a warp arrive, or none; exactly one lane per warp must arrive", "mbarriers");
+      expect_count(
+          reply, "mbarrier_arrivals", double(blocks * warps + 2 * seen + 2 * seen * warps),
+          "the producer once per load; each warp once per stage, " + text(problem, tiles),
+          "your code releases a stage more or less often than once per tile; each warp must release each tile once",
+          "mbarriers");
       expect_early_release(reply, text(problem, tiles));
-      // Each warp has rows, and no key is masked.
-      const Problem full = input("normal", {1, 1, 1, tiles.Br, 2 * tiles.Bc, d}, 77).problem;
-      expect_waits_apart(attention(full, tiles.numbers()).reply, double(warps),
-                         "each warp once, for Q, " + text(full, tiles));
+      // Every warp computes both tiles, and waits for two loads at once only at first: for Q and K_0.
+      const Problem unmasked = input("normal", {1, 1, 1, tiles.Br, 2 * tiles.Bc, d}, 77).problem;
+      expect_waits_apart(attention(unmasked, tiles.numbers()).reply, double(warps),
+                         "each warp once, for Q, " + text(unmasked, tiles));
     }
   }
 }
@@ -427,8 +433,8 @@ const Claims of_the_whole = {
 
 TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
   for (int lane_seed = 0; lane_seed <= 5; ++lane_seed) {
-    hand_over(6, lane_seed);
-    sum_columns(16 * 9, lane_seed);
+    expect_handed_over(6, lane_seed);
+    expect_column_sums(16 * 9, lane_seed);
   }
   for (const OneTile& one : one_tiles) expect_tile(one);
 }

@@ -57,3 +57,13 @@ TEST_CASE("comments and literals are not edited, and lines of a statement share 
   CHECK(edits_of({"  // a / b"}).empty());
   CHECK(gives({"  const int x =", "      a / b;"}, "      a % b;", "where it computes x"));
 }
+
+TEST_CASE("of a long region there are fewer edits, but of all its lines") {
+  std::vector<std::string> body(100, "  x = (a + 1) * (b - 2) / (c % 3);");
+  const std::vector<SmallEdit> edits = edits_of(body);
+  CHECK(edits.size() == 30);  // each is compiled with 100 lines
+  body.resize(20);
+  std::vector<bool> edited(body.size());
+  for (const SmallEdit& edit : edits_of(body)) edited[edit.line] = true;
+  CHECK(std::ranges::count(edited, true) == 20);
+}

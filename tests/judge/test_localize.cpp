@@ -244,6 +244,19 @@ TEST_CASE("an out-of-bounds access is named after a cause that another test find
   CHECK(of({outside, failed({}, cost)}).causes.at(0).id == "out-of-bounds");
 }
 
+TEST_CASE("one matching wrong solution is named instead of an out-of-bounds access; several are named beside none") {
+  Verdict outside = failed({}, Cause{"out-of-bounds", "an index leaves its array", "", {}});
+  outside.reports = {race()};
+  outside.reports[0].mistake = simt::Mistake::outside_global;
+  const Verdict one = failed({}, Cause{"first-missing", "the first row is not counted", "exactly", {}});
+  const Verdict several = failed({}, Cause{"first-missing", "the first row is not counted", "exactly", {"second"}});
+  for (const Conclusion& conclusion : {of({outside, one}), of({one, outside, outside})}) {
+    REQUIRE(conclusion.causes.size() == 1);
+    CHECK(conclusion.causes[0].id == "first-missing");
+  }
+  CHECK(of({outside, several}).causes.at(0).id == "out-of-bounds");
+}
+
 TEST_CASE("a deadlock is not named beside a known cause") {
   Verdict waiting = failed({}, Cause{"deadlock", "some threads wait for others", "", {}});
   waiting.reports = {race()};

@@ -177,7 +177,7 @@ TEST_CASE("every element of a fragment is with one lane") {
 
 TEST_CASE("the running softmax ends where the whole row does") {
   const Facts facts = facts_of(softmax_facts, {{"scores", std::vector<double>{1, 3, 2, 5}}, {"block", 2.}});
-  CHECK(facts["loops"].size() == 4);
+  CHECK(facts.at("passes").size() == 4);
   check_said(
       "softmax", facts,
       {"After block 0: m = 3, factor 0.0000, l = 1.1353. After block 1: m = 5, factor 0.1353, l = 1.2034. In one "
