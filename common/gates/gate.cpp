@@ -32,7 +32,7 @@ constexpr Gate kGates[] = {
     {"parts", Gate::Runs::whole_book, check_parts},
     {"run", Gate::Runs::whole_book, check_run},
     {"site", Gate::Runs::whole_book, check_site},
-    {"wrong solutions", Gate::Runs::in_full_check, check_wrong_solutions},
+    {"killed", Gate::Runs::in_full_check, check_killed},
     {"all gpu classes", Gate::Runs::in_full_check, check_all_gpu_classes},
     {"architectures", Gate::Runs::in_full_check, check_architectures},
     {"grading", Gate::Runs::in_full_check, check_long_parts},

@@ -74,7 +74,7 @@ void check_architectures(Inspection& inspection, Findings& findings);
 /// killed_by.tsv records, never another mutant's.
 void check_mutants(Inspection& inspection, Findings& findings);
 /// Each mutant fails the test that killed_by.tsv records: a fifth of the time of check_mutants.
-void check_wrong_solutions(Inspection& inspection, Findings& findings);
+void check_killed(Inspection& inspection, Findings& findings);
 /// The same for one mutant of each test: no such test passes whatever it is given.
 void check_tests_fail(Inspection& inspection, Findings& findings);
 

@@ -215,7 +215,7 @@ void check_tests_fail(Inspection& inspection, Findings& findings) {
   check_recorded(inspection, /*one_a_test=*/true, findings);
 }
 
-void check_wrong_solutions(Inspection& inspection, Findings& findings) {
+void check_killed(Inspection& inspection, Findings& findings) {
   check_recorded(inspection, /*one_a_test=*/false, findings);
 }
 
