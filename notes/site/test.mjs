@@ -560,7 +560,7 @@ const figureTests = {
       for (const curve of facts.curves) {
         const [, value, unit] = new RegExp(`${curve.name} requests ([\\d.e+]+) (\\w+)`).exec(text);
         const shown = Number(value) * { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }[unit];
-        expect(Math.abs(shown / curve.asked[i] - 1) < 0.01, `${curve.name} at ${length}: ${text}`);
+        expect(Math.abs(shown / curve.requested[i] - 1) < 0.01, `${curve.name} at ${length}: ${text}`);
       }
     }
   },
@@ -729,10 +729,10 @@ async function testLines(reader, document) {
     const { line, bank, wavefronts, banks, bytes } = conflicts[i];
     const text = await shown.textContent();
     expect(text.includes(`line ${line}: ${wavefronts} wavefronts`), `${text} is of line ${line}`);
-    const asked = await shown.locator('td').evaluateAll((cells) => cells.map((c) => [Number(c.textContent), c.className]));
+    const requested = await shown.locator('td').evaluateAll((cells) => cells.map((c) => [Number(c.textContent), c.className]));
     for (let b = 0; b < 32; ++b) {
       const count = banks.filter((first) => (b - first + 32) % 32 < bytes / 4).length;
-      expectEqual(asked[b], [count, b === bank ? 'hot' : ''], `bank ${b} of line ${line}`);
+      expectEqual(requested[b], [count, b === bank ? 'hot' : ''], `bank ${b} of line ${line}`);
     }
   }
 }
