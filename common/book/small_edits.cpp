@@ -382,12 +382,11 @@ std::map<std::string, std::string> declared_types(const std::vector<Line>& lines
 std::vector<SmallEdit> some_of_each_line(const std::vector<SmallEdit>& edits, std::size_t lines) {
   constexpr std::size_t most_lines = 3000;
   std::map<std::size_t, std::size_t> rounds;  // edits of a line so far
-  std::vector<std::pair<std::size_t, const SmallEdit*>> ordered;
-  for (const SmallEdit& edit : edits) ordered.emplace_back(rounds[edit.line]++, &edit);
-  std::ranges::stable_sort(ordered, {}, &std::pair<std::size_t, const SmallEdit*>::first);
+  std::multimap<std::size_t, SmallEdit> by_round;
+  for (const SmallEdit& edit : edits) by_round.emplace(rounds[edit.line]++, edit);
   std::vector<SmallEdit> some;
-  for (const auto& [round, edit] : ordered)
-    if ((some.size() + 1) * lines <= most_lines) some.push_back(*edit);
+  for (const auto& [round, edit] : by_round)
+    if (some.size() < most_lines / lines) some.push_back(edit);
   return some;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 
 #include "common/book/files.hpp"
 #include "common/book/mutants.hpp"
@@ -31,7 +30,8 @@ using Sentences = std::map<std::string, std::string>;
 /// the id of what a test or the simulator names; kNothing; or kAnother.
 std::string reported_by(const std::vector<judge::Cause>& causes, const Mutant& mutant, const Sentences& sentences) {
   if (causes.empty()) return kNothing;
-  const auto& [id, also] = std::tie(causes.front().id, causes.front().also);
+  const std::string& id = causes.front().id;
+  const auto& also = causes.front().also;
   const auto is_it = [&](const std::string& one) {
     const auto found = sentences.find(one);
     return found != sentences.end() && found->second == mutant.sentence;
@@ -67,6 +67,10 @@ std::string text_of(const Killed& killed) {
   return fmt::format("{} \"{}\", reported: {}", killed.result, killed.test, killed.reported);
 }
 
+std::string place_of(const Mutant& mutant) {
+  return fmt::format("{}:{}: wrong solution {}", mutant.file, mutant.line, mutant.id);
+}
+
 double time_limit_of(const Mutant& mutant) {
   return mutant.killed.result == name(Result::timed_out) ? 1 : 10;
 }
@@ -92,8 +96,7 @@ void run_some(Inspection& inspection, Examined& all, const std::vector<std::size
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     const Mutant& mutant = all.mutants[some[i]];
     all.now[some[i]] = killed_in(ran.run, mutant, all.sentences.at(variants[i].chapter));
-    if (!ran.compiled && !whole_chapter)
-      found.problems.push_back(fmt::format("wrong solution {} does not compile:\n{}", mutant.id, ran.log));
+    if (!ran.compiled && !whole_chapter) found.problems.push_back(place_of(mutant) + " does not compile:\n" + ran.log);
   };
   run_variants(inspection, variants, judge, findings);
 }
@@ -103,10 +106,6 @@ MutantVerdict verdict_of(const Mutant& mutant, const Chapter& chapter, const Kil
   verdict.killed = !now.test.empty();
   verdict.diagnosis_right = verdict.killed && now.reported != kNothing && !now.reported.starts_with(kAnother);
   return verdict;
-}
-
-std::string place_of(const Mutant& mutant) {
-  return fmt::format("{}:{}: wrong solution {}", mutant.file, mutant.line, mutant.id);
 }
 
 void report(const Mutant& mutant, const Killed& now, Findings& findings) {

@@ -74,13 +74,31 @@ bool was_checked_directly(const Verdict& verdict) {
 }
 /// Whether a test in which the simulator reports nothing may show the wrong index that others report.
 bool shows_an_index(const Verdict& verdict) {
-  return was_checked_directly(verdict) || (is_one_match(verdict) && verdict.reports.empty() && !verdict.cause->of_cost);
+  return verdict.reports.empty() && !verdict.cause->of_cost && (!is_match(verdict) || is_one_match(verdict));
 }
 
 /// Whether the simulator's reports in one test include the first report of another test.
 bool includes_report(const Verdict& verdict, const Verdict& other) {
   return !other.reports.empty() &&
          std::ranges::count(verdict.reports, other.reports[0].mistake, &simt::Report::mistake) > 0;
+}
+
+/// A single wrong solution that gives the reader's values says more than a property that they violate. One of several
+/// that give them says less.
+void drop_weaker(std::vector<Cause>& causes, const std::vector<const Verdict*>& failures) {
+  const auto is = [&](const Cause& cause, bool (*holds)(const Verdict&)) {
+    return std::ranges::any_of(failures, [&](const Verdict* verdict) {
+      return verdict->cause && verdict->cause->id == cause.id && holds(*verdict);
+    });
+  };
+  const auto any_is = [&](bool (*holds)(const Verdict&)) {
+    return std::ranges::any_of(causes, [&](const Cause& cause) { return is(cause, holds); });
+  };
+  if (any_is(is_one_match)) {
+    std::erase_if(causes, [&](const Cause& cause) { return is(cause, was_checked_directly); });
+  } else if (any_is(was_checked_directly)) {
+    std::erase_if(causes, [&](const Cause& cause) { return is(cause, is_match) && !cause.of_cost; });
+  }
 }
 
 /// The cause that explains most failures, then the one that explains most of the remaining ones, and so on. Counters
@@ -114,21 +132,7 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
              (was_reported && is_match(*verdict)) || (is_one_match(*named) && is_of_an_index(*verdict));
     });
   }
-  // A single wrong solution that gives the reader's values says more than a property that they violate; one of several
-  // that give them says less.
-  const auto any_shows = [&](const Cause& cause, bool (*shows)(const Verdict&)) {
-    return std::ranges::any_of(failures, [&](const Verdict* verdict) {
-      return verdict->cause && verdict->cause->id == cause.id && shows(*verdict);
-    });
-  };
-  const auto any_is = [&](bool (*shows)(const Verdict&)) {
-    return std::ranges::any_of(causes, [&](const Cause& cause) { return any_shows(cause, shows); });
-  };
-  if (any_is(is_one_match)) {
-    std::erase_if(causes, [&](const Cause& cause) { return any_shows(cause, was_checked_directly); });
-  } else if (any_is(was_checked_directly)) {
-    std::erase_if(causes, [&](const Cause& cause) { return any_shows(cause, is_match) && !cause.of_cost; });
-  }
+  drop_weaker(causes, failures);
   return causes;
 }
 

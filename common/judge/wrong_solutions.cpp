@@ -85,8 +85,8 @@ class SmallEdits {
   WrongSolutions build(const book::Region* reader) {
     if (reader != nullptr)
       std::erase_if(versions_, [&](const WrongVersion& version) {
-        const Edited& edited = edited_.at(version.number);
-        return occurrences(reader->body, edited.line) >= edited.times;
+        const std::string& line = edited_.at(version.number);
+        return occurrences(reader->body, line) >= occurrences(books_body_, line);
       });
     if (versions_.empty()) return {};
     constexpr int most_times = 5;
@@ -114,6 +114,7 @@ class SmallEdits {
 
  private:
   void read(const book::MarkedFile& file, const std::string& name, const book::Region& region) {
+    books_body_ = region.body;
     book::Files files = solution_texts(workspace_, chapter_);
     for (const book::SmallEdit& edit : book::small_edits(region)) {
       std::vector<std::string> body = region.body;
@@ -121,18 +122,12 @@ class SmallEdits {
       files[name] = book::replace_body(file, region.id, body);
       const int number = int(texts_.size()) + 1;
       texts_[number] = files;
-      edited_[number] = {region.body[edit.line], occurrences(region.body, region.body[edit.line])};
+      edited_[number] = region.body[edit.line];
       versions_.push_back({number, fmt::format("{} edit {}", region.id, number), edit.sentence});
       hash_ += edit.text + "\n";
     }
     hash_ = book::hash(hash_);
   }
-
-  /// The line that an edit changes, and how often the book's answer has it.
-  struct Edited {
-    std::string line;
-    std::ptrdiff_t times;
-  };
 
   const Workspace& workspace_;
   const book::Chapter& chapter_;
@@ -140,7 +135,8 @@ class SmallEdits {
   std::string name_, hash_;
   fs::path record_;
   std::map<int, book::Files> texts_;
-  std::map<int, Edited> edited_;
+  std::vector<std::string> books_body_;
+  std::map<int, std::string> edited_;  ///< the line that an edit changes, by its number
   std::vector<WrongVersion> versions_;
   std::set<int> refused_;
 };

@@ -24,13 +24,14 @@ std::string location(const SourceLine& line) {
 constexpr const char *
     kMissingAtNumber =
        "a named barrier releases its waiters once the given number of threads has arrived or synced, the waiters "
-       "included. If that number is the warps that call barrier_sync and barrier_arrive here, times 32, let the "
-       "missing warps sync or arrive, once per wait; otherwise correct it. A warp that only signals others "
+       "included. The number must be 32 times the warps that call barrier_sync or barrier_arrive at this barrier. If "
+       "it "
+       "is, let the missing warps sync or arrive, once per wait. A warp that only signals others "
        "calls barrier_arrive and does not wait. Two groups of warps may also wait for each other at different barriers",
    *kMissingAtBarrier =
        "find out for each mbarrier which thread should arrive next, and why it does not. It may wait for the current "
-       "phase where it should pass the other parity, or for a tile that no thread loads. Another wait may name "
-       "the wrong parity and return at once, so that its thread runs ahead, or ends. A stage may never be "
+       "phase where it should pass the other parity, or for a tile that no thread loads. A wait elsewhere may "
+       "have the wrong parity and return at once; its thread then runs ahead or ends. A stage may never be "
        "released, or be released at the mbarrier of another stage. The ring buffer may have too few stages. Or the "
        "arrival count may be larger than the number of arrivals",
    *kMissingAtCall =

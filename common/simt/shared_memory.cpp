@@ -437,8 +437,8 @@ void explain_wrong_stage(Finding& finding, const Variable& meant) {
   finding.what =
       "another copy fills this location; the data of " + meant.name + meant.part + " has arrived, but was not read";
   finding.advice =
-      "use the same stage in the copy, the wait and the reads: in a ring buffer load n, from 0, is in stage n modulo "
-      "the number of stages, whatever tile it loads; data of a single warp needs an mbarrier of its own";
+      "use the same stage in the copy, the wait and the reads: the n-th load, counted from 0, fills stage n modulo "
+      "the number of stages, whichever tile it loads; data of a single warp needs an mbarrier of its own";
 }
 
 namespace {

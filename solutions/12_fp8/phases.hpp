@@ -305,7 +305,7 @@ __device__ __forceinline__ void write_output(OutputTile<T::d>& smem_O, const Ten
     const int row = coordinates_in_D(thread, 2 * r).row, query = first_query + row;
     if (in_quad == 0 && query < call.Nq)
       call.lse[std::int64_t(head) * call.Nq + query] = (m[r] - offset + log2f(sum)) * ln_2;
-    // A fully masked row's l is not 0 but a sum of 2^-126 if multiply-adds compute exponentials (12.9).
+    // If multiply-adds compute exponentials (12.9), l of a fully masked row is not 0: its terms are 2^-126.
     const float factor = m[r] == -INFINITY ? 0 : V_scale / sum;
 #pragma unroll
     for (int c = 0; c < T::d / 8; ++c) {  // 8 columns are a chunk of 16 bytes

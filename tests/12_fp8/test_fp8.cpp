@@ -574,7 +574,7 @@ const Claims of_the_whole = {
 };
 
 TEST_CASE("a fully masked row is 0 with multiply-adds and any scale of V", "[whole]") {
-  // Exponentials by multiply-adds are at least 2^-126, so l of such a row is 2^-121; V's scale is 2^7.
+  // Exponentials by multiply-adds are at least 2^-126, so l of a fully masked row is 2^-121; V's scale is 2^7.
   Input given = input("uniform", {1, 1, 1, 128, 64, 64}, 142, true);
   scale_block(given.problem.V, 0, 16384);
   given.name += ", V * 16384";

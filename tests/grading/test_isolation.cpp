@@ -172,7 +172,7 @@ TEST_CASE("a book that is closed to others, graded with a strict umask, can be c
 }
 
 TEST_CASE("a compiler's limit is its processor time, whatever else runs; the next has less, the sixth none") {
-  Inside inside(WORKBOOK_SOURCE, 4);  // twice what kAnswer needs
+  Inside inside(WORKBOOK_SOURCE, 4);  // kAnswer needs less than half of it
   // Longer than both limits by the clock, which are four times as long: where a core is free, those end nothing.
   const auto processor_seconds = [&] {
     const double before = seconds_of_children();
