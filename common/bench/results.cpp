@@ -61,7 +61,8 @@ std::optional<double> peak_flops(const std::string& gpu) {
   // In TFLOP/s. The first entry that the name contains is used; PCIe cards and smaller models precede the larger ones
   // of a family.
   const std::vector<std::pair<std::string, double>> known{
-      {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200", 989}, {"GH200", 989}, {"A100", 312}, {"A30", 165},
+      {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200 NVL", 835},
+      {"H200", 989},      {"GH200", 989},    {"A100", 312}, {"A30", 165},
   };
   for (const auto& [name, peak] : known) {
     if (gpu.find(name) != std::string::npos) return peak * 1e12;

@@ -52,6 +52,7 @@ TEST_CASE("three points give back any polynomial of the second degree") {
 
 TEST_CASE("the peak is known for cards that the data sheets list, and for no other") {
   CHECK(peak_flops("NVIDIA H200") == 989e12);
+  CHECK(peak_flops("NVIDIA H200 NVL") == 835e12);
   CHECK(peak_flops("NVIDIA H100 80GB HBM3") == 989e12);
   CHECK(peak_flops("NVIDIA H100 PCIe") == 756e12);
   CHECK(peak_flops("NVIDIA A100-SXM4-80GB") == 312e12);
