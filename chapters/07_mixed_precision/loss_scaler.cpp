@@ -1,6 +1,6 @@
 // Chapter 7, loss scaling: one step with a scaled loss, and a dynamic scale.
 //
-// Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2; PyTorch, torch.amp.GradScaler and
+// Source: Micikevicius et al. 2017, "Mixed Precision Training", section 3.2; PyTorch, torch.amp.GradScaler and
 // aten/src/ATen/native/cuda/AmpKernels.cu.
 // Test it: ./workbook test 7.3
 #include "loss_scaler.hpp"

@@ -6,7 +6,7 @@
 // Costs: 12 bytes read and 10 written per weight, in one kernel. The kernel reads the flag that exercise 7.5 sets if a
 // gradient was infinite or NaN, so the CPU need not wait for it before it launches the update.
 //
-// Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.1; PyTorch, torch.optim.SGD (momentum) and
+// Source: Micikevicius et al. 2017, "Mixed Precision Training", section 3.1; PyTorch, torch.optim.SGD (momentum) and
 // the argument found_inf of its fused optimisers.
 // Test it: ./workbook test 7.6
 #pragma once

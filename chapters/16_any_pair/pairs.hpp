@@ -5,7 +5,7 @@
 //
 // Query i is aligned with key i + (Nk - Nq), its diagonal, as in chapter 15. With Nq > Nk the diagonal may be negative.
 //
-// Source: Dong et al. 2024 (FlexAttention), section 3; Raffel et al. 2020 (T5), section 3.2.1, for the prefix; Child et
+// Source: Dong et al. 2024 (FlexAttention), section 3; Raffel et al. 2019 (T5), section 3.2.1, for the prefix; Child et
 // al. 2019 (Sparse Transformers), section 4.3, for strides.
 // Test it: ./workbook test 16.1
 #pragma once

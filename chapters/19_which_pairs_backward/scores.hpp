@@ -9,7 +9,7 @@
 //                            before the diagonal of query i. One call returns both, because both may need the same
 //                            exponential
 //
-// Source: Press et al. 2022 (ALiBi), section 3; Gemma Team 2024 (Gemma 2), section 2.
+// Source: Press et al. 2021 (ALiBi), section 3; Gemma Team 2024 (Gemma 2), section 2.
 #pragma once
 
 #include "common/cuda/kernel.hpp"

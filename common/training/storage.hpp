@@ -1,5 +1,5 @@
 // The format in which a training run stores its tensors. Arithmetic stays in float; values are rounded when they are
-// written to memory, as in Micikevicius et al. 2018, "Mixed Precision Training", figure 1.
+// written to memory, as in Micikevicius et al. 2017, "Mixed Precision Training", figure 1.
 #pragma once
 
 #include <span>

@@ -121,7 +121,7 @@ def starts(name, values):
 
 def slopes(H):
     """The usual slopes of ALiBi: 2^(-8(h + 1)/H) if H is a power of two; otherwise those of the next lower power of
-    two, then every second one of twice as many. Source: Press et al. 2022 (ALiBi), get_slopes() in its code."""
+    two, then every second one of twice as many. Source: Press et al. 2021 (ALiBi), get_slopes() in its code."""
     power = 1 << (H.bit_length() - 1)
     regular = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
     return regular if power == H else regular + slopes(2 * power)[::2][: H - power]

@@ -5,7 +5,7 @@
 // restores it. Gradients that are now too large become infinite, which is easy to detect: the step is skipped, and the
 // scale is reduced.
 //
-// Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2; PyTorch, torch.amp.GradScaler.
+// Source: Micikevicius et al. 2017, "Mixed Precision Training", section 3.2; PyTorch, torch.amp.GradScaler.
 // Test it: ./workbook test 7.3
 #pragma once
 

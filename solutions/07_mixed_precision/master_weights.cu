@@ -1,6 +1,6 @@
 // Chapter 7, master weights: one step of the optimiser in fp32, and the cast to fp16, in one kernel.
 //
-// Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.1.
+// Source: Micikevicius et al. 2017, "Mixed Precision Training", section 3.1.
 // Test it: ./workbook test 7.6
 #include "master_weights.hpp"
 

@@ -8,7 +8,7 @@
 //                            - j, how far key j is before the diagonal of query i
 //   derivative(qk)           its derivative with respect to the scaled dot product, for the backward pass
 //
-// Source: Press et al. 2022 (ALiBi), section 3; Gemma Team 2024 (Gemma 2), section 2; OpenAI 2025 (gpt-oss), section 2.
+// Source: Press et al. 2021 (ALiBi), section 3; Gemma Team 2024 (Gemma 2), section 2; OpenAI 2025 (gpt-oss), section 2.
 #pragma once
 
 #include "phases.hpp"

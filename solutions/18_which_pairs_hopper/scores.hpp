@@ -7,7 +7,7 @@
 //   score_mod(qk, distance)  the score in units of log2, from the dot product qk = Q_i·K_j; `distance` is i + (Nk - Nq)
 //                            - j, how far key j is before the diagonal of query i
 //
-// Source: Press et al. 2022 (ALiBi), section 3; Gemma Team 2024 (Gemma 2), section 2; OpenAI 2025 (gpt-oss), section 2.
+// Source: Press et al. 2021 (ALiBi), section 3; Gemma Team 2024 (Gemma 2), section 2; OpenAI 2025 (gpt-oss), section 2.
 #pragma once
 
 #include "common/cuda/kernel.hpp"
