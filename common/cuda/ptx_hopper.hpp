@@ -36,7 +36,8 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, int arrivals) {
   simt::mbarrier_init(&barrier, arrivals);
 #endif
 }
-/// fence.mbarrier_init: makes the barriers that this thread has initialised visible to TMA.
+/// fence.mbarrier_init: a release fence for this thread's earlier mbarrier.init only. As in CUTLASS, it precedes the
+/// first use of the barriers by TMA; the CUDA C++ Programming Guide's examples use fence.proxy.async there.
 __device__ __forceinline__ void fence_mbarrier_init() {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
