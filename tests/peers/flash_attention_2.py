@@ -8,7 +8,6 @@ computed in the low precision by PyTorch (three times for the gradients in the o
 """
 
 import os
-import pathlib
 import sys
 
 import suite
@@ -36,9 +35,8 @@ def accepts(name, parameters):
 
 def main():
     given = suite.arguments(__doc__)
-    checkout = pathlib.Path(given.checkout).resolve()
-    os.environ["FLASH_ATTENTION_CHECKOUT"] = str(checkout)
-    file = suite.cut(checkout / "tests" / "test_flash_attn.py", {"alibi": [False], "dropout_p": [0.0]})
+    os.environ["FLASH_ATTENTION_CHECKOUT"] = str(given.checkout)
+    file = suite.cut(given.checkout / "tests" / "test_flash_attn.py", {"alibi": [False], "dropout_p": [0.0]})
     return suite.run(
         "FlashAttention-2, tests/test_flash_attn.py", given, file, FUNCTIONS, accepts,
         [suite.HERE / "shims" / "flash_attn_2"], "flash_attn",

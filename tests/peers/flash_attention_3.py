@@ -8,7 +8,6 @@ cannot be had unchanged (it also asks for rows of V that are longer than those o
 """
 
 import os
-import pathlib
 import sys
 
 import suite
@@ -33,7 +32,7 @@ def main():
     for switch in SWITCHES if {"window", "softcap"} <= suite.masks() else ["LOCAL", "SOFTCAP", *SWITCHES]:
         os.environ[f"FLASH_ATTENTION_DISABLE_{switch}"] = "TRUE"
     sys.path.append(str(suite.HERE / "shims" / "pytorch_missing"))  # last: the real ones come first
-    hopper = pathlib.Path(given.checkout).resolve() / "hopper"
+    hopper = given.checkout / "hopper"
     return suite.run(
         "FlashAttention-3, hopper/test_flash_attn.py", given, hopper / "test_flash_attn.py", FUNCTIONS, accepts,
         [suite.HERE / "shims" / "flash_attn_3", hopper], "flash_attn_interface",

@@ -7,12 +7,9 @@ CHECKOUT: of github.com/flashinfer-ai/flashinfer. AMPERE: a library of chapters 
 backend "fa2" of the tests is AMPERE, "fa3" is HOPPER. O and the LSE of both may differ by 1e-3.
 """
 
-import argparse
 import os
-import pathlib
 import re
 import sys
-import types
 
 import suite
 
@@ -42,24 +39,16 @@ def accepts(name, parameters):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checkout", type=pathlib.Path)
-    parser.add_argument("ampere"), parser.add_argument("hopper")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for each file after which no case is begun")
-    parser.add_argument("--only", choices=FILES, help="one of the files")
-    given = parser.parse_args()
+    given = suite.arguments(__doc__, "ampere", "hopper", files=FILES)
     os.environ["WORKBOOK_FA2"], os.environ["WORKBOOK_FA3"] = given.ampere, given.hopper
-    folder = given.checkout.resolve() / "tests" / "attention"
+    folders = [suite.HERE / "shims" / "flashinfer", given.checkout]
     codes = []
-    for name, functions in FILES.items():
-        if given.only in (None, name):
-            file = folder / name
-            if name == "test_attention_sink.py":
-                file = suite.cut(file)
-                file.write_text(re.sub(PAGES, AT_ONCE, file.read_text()))
-            options = types.SimpleNamespace(checkout=given.checkout, limit=given.limit, list=False)
-            folders = [suite.HERE / "shims" / "flashinfer", given.checkout.resolve()]
-            codes.append(suite.run(f"FlashInfer, {name}", options, file, functions, accepts, folders, "flashinfer"))
+    for name in [given.only] if given.only else FILES:
+        file = given.checkout / "tests" / "attention" / name
+        if name == "test_attention_sink.py":
+            file = suite.cut(file)
+            file.write_text(re.sub(PAGES, AT_ONCE, file.read_text()))
+        codes.append(suite.run(f"FlashInfer, {name}", given, file, FILES[name], accepts, folders, "flashinfer"))
     return max(codes)
 
 

@@ -23,7 +23,7 @@ BOOK = HERE.parents[1]
 
 class Selection:
     """A plugin of pytest. functions: what the names of the tests begin with. accepts(test, parameters): why a case is
-    left out, or an empty text."""
+    left out, or an empty text; without pytest's parameters, they are {"case": the name}."""
 
     def __init__(self, functions, accepts, limit):
         self.functions, self.accepts, self.limit = functions, accepts, limit
@@ -44,7 +44,7 @@ class Selection:
         chosen = []
         for item in items:
             name = self.function_of(item.name)
-            reason = self.accepts(name, item.callspec.params if hasattr(item, "callspec") else {})
+            reason = self.accepts(name, item.callspec.params if hasattr(item, "callspec") else {"case": item.name})
             if reason:
                 self.left_out[f"{name}: {reason}"] += 1
             else:
@@ -91,10 +91,15 @@ class Selection:
         return total["passed"] > 0 and total["failed"] == 0
 
 
-def arguments(description):
+def arguments(description, *more, files=()):
+    """more: names of further arguments; files: those of the suite, of which --only chooses one."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("checkout", help="a checkout of the repository that the suite is from")
-    parser.add_argument("--limit", type=float, default=600, help="seconds after which no further case is begun")
+    folder = lambda text: pathlib.Path(text).resolve()
+    parser.add_argument("checkout", type=folder, help="a checkout of the repository that the suite is from")
+    for name in more:
+        parser.add_argument(name)
+    parser.add_argument("--limit", type=float, default=600, help="seconds after which no further case of a file begins")
+    parser.add_argument("--only", choices=files, help="one of the suite's files")
     parser.add_argument("--libraries", help="libraries of ./workbook library, with ':' between them")
     parser.add_argument("--list", action="store_true", help="count the cases and run none")
     given = parser.parse_args()
@@ -110,9 +115,10 @@ def cut(file, options=None):
     for name, values in {"d": None, **(options or {})}.items():
 
         def replaced(found):
-            return found[1] + str(values or [x for x in ast.literal_eval(found[2]) if x in (32, 64, 128)]) + found[3]
+            return found[1] + str(values or [x for x in ast.literal_eval(found[2]) if x in (32, 64, 128)]) + ")"
 
-        text = re.sub(rf'^(@pytest\.mark\.parametrize\("{name}", )(\[.*?\])(\)) *$', replaced, text, flags=re.MULTILINE)
+        grid = rf'^( *@(?:pytest\.mark\.)?parametrize\(\s*"{name}",\s*)(\[.*?\]),?\s*\)$'
+        text = re.sub(grid, replaced, text, flags=re.MULTILINE | re.DOTALL)
     copy = pathlib.Path(tempfile.mkdtemp()) / file.name
     copy.write_text(text)
     return copy
@@ -121,7 +127,7 @@ def cut(file, options=None):
 def run(title, given, file, functions, accepts, folders, shim=None):
     """Runs the cases of `file`; `folders` come first on sys.path. The exit code: 0 if some passed and none failed.
 
-    shim: a module that is imported first, since pytest puts the folder of `file`, which may have the real one, in front.
+    shim: a module that is imported first, since pytest puts the folder of `file`, which may have the real one, first.
     """
     import pytest
 

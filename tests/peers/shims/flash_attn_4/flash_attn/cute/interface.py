@@ -15,13 +15,13 @@ def _window(window_size):
     return window_size
 
 
-def _served(function, tensors, given, window_size, softcap, sink, return_lse):
+def _served(function, tensors, given, window_size, softcap, sink):
     options = {"window_size": _window(window_size), "softcap": softcap, "sink": sink, "pad": True}
     try:
         out, lse, _ = function(*tensors, return_attn_probs=True, **options, **given)
     except workbook.NotServed as error:
         pytest.skip(str(error))
-    return out, lse if return_lse else None
+    return out, lse
 
 
 def flash_attn_func(
@@ -31,7 +31,7 @@ def flash_attn_func(
     if qv is not None or num_splits not in (0, 1) or any(x is not None for x in options.values()):
         pytest.skip(f"qv, num_splits = {num_splits}, {sorted(options)}: no stage has them")
     given = {"softmax_scale": softmax_scale, "causal": causal, "deterministic": deterministic}
-    return _served(workbook.flash_attn_func, (q, k, v), given, window_size, softcap, learnable_sink, return_lse)
+    return _served(workbook.flash_attn_func, (q, k, v), given, window_size, softcap, learnable_sink)
 
 
 def flash_attn_varlen_func(
@@ -44,7 +44,7 @@ def flash_attn_varlen_func(
         pytest.skip(f"seqused, pages, {sorted(options)}: no stage has them")
     given = {"softmax_scale": softmax_scale, "causal": causal, "deterministic": deterministic}
     tensors = q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
-    return _served(workbook.flash_attn_varlen_func, tensors, given, window_size, softcap, learnable_sink, return_lse)
+    return _served(workbook.flash_attn_varlen_func, tensors, given, window_size, softcap, learnable_sink)
 
 
 def _flash_attn_bwd(
