@@ -20,7 +20,7 @@ def number(name, value, allowed="finite numbers"):
             _refuse(name, value, allowed)
         try:
             value = float(value)
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a complex tensor
             _refuse(name, value, allowed)
     if not math.isfinite(value):
         raise NotServed(f"{name} = {value}: allowed: {allowed}")
@@ -87,7 +87,7 @@ def lengths_of(value):
     except TypeError:
         _refuse("lengths", value, "a sequence of whole numbers, or two sequences")
     if len(pair) != 2 or not all(hasattr(x, "__len__") and getattr(x, "shape", None) != () for x in pair):
-        return _lengths("lengths", value), None
+        return _lengths("lengths", pair), None
     of_queries, of_keys = _lengths("lengths[0]", pair[0]), _lengths("lengths[1]", pair[1])
     if len(of_queries) != len(of_keys):
         raise NotServed(f"lengths = {len(of_queries)} for Q, {len(of_keys)} for K: allowed: equally many")
@@ -106,16 +106,18 @@ def add_up(lengths, Nq, Nk):
     """NotServed unless the lengths of lengths_of() add up to the numbers of queries and keys."""
     for each, allowed in zip(lengths, ((Nq, Nk) if lengths[1] is None else (Nq,), (Nk,))):
         if each is not None and any(sum(each) != rows for rows in allowed):
-            text = ",".join(map(str, each))
+            text = ",".join(map(str, each)) or "[]"
             raise NotServed(f"lengths = {text}: the lengths add up to {sum(each)}, with Nq = {Nq}, Nk = {Nk}: allowed: "
                             f"lengths that add up to {'both' if lengths[1] is None else allowed[0]}")  # fmt: skip
 
 
-def starts(name, values):
-    """The lengths between FlashAttention's cu_seqlens."""
+def starts(name, values, rows):
+    """The lengths between FlashAttention's cu_seqlens, of tensors with this number of rows."""
     given = numbers(name, values)
     if not given or given[0] != 0 or any(a > b for a, b in zip(given, given[1:])):
         raise NotServed(f"{name} = {list(given)}: allowed: whole numbers from 0 on, in ascending order")
+    if given[-1] != rows:
+        raise NotServed(f"{name}[{len(given) - 1}] = {given[-1]}: allowed: {rows}, the number of rows")
     return tuple(b - a for a, b in zip(given, given[1:]))
 
 
@@ -160,7 +162,7 @@ def backend_of(array):
 
 
 def arrays(axes, **given):
-    """Arrays or tensors with these axes, "(B, H, N, d)", and all of one kind. Their sizes and types are checked later."""
+    """Requires arrays or tensors with these axes, "(B, H, N, d)", and all of one kind; types are checked later."""
     first = None
     for name, array in given.items():
         count = getattr(array, "ndim", None)
@@ -168,8 +170,13 @@ def arrays(axes, **given):
             _refuse(name, array, f"arrays and tensors, {axes}")
         if count != axes.count(",") + 1:
             raise NotServed(f"{name}.shape = {tuple(array.shape)}: allowed: {axes}")
-        first = first or (name, is_torch(array))
-        if is_torch(array) != first[1]:
+        of_torch = is_torch(array)
+        if of_torch and (array.is_sparse or array.is_sparse_csr or array.is_nested):
+            raise NotServed(f"{name} = a sparse or nested tensor: allowed: dense tensors")
+        if not of_torch and hasattr(array, "mask"):
+            raise NotServed(f"{name} = a masked array, whose mask no stage reads: allowed: arrays without a mask")
+        first = first or (name, of_torch)
+        if of_torch != first[1]:
             kinds = "an array", "a tensor"
             raise NotServed(f"{name} = {kinds[not first[1]]}: allowed: as {first[0]}, {kinds[first[1]]}")
 
@@ -178,7 +185,7 @@ def checked(causal, scale, deterministic, mask, lengths):
     """The options of attention() as Python's own types. NotServed, with the argument, its value and what is allowed."""
     if scale is not None:
         scale = number("scale", scale)
-    if mask is not None and not isinstance(mask, str):
+    if mask is not None and not (isinstance(mask, str) and mask.isascii() and mask.isprintable()):
         _refuse("mask", mask, "None and a text such as 'causal'")
     if lengths is not None:
         lengths = lengths_of(lengths)

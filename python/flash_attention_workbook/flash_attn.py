@@ -33,7 +33,7 @@ def _attention(
     q, k, v, lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
     return_attn_probs, fallback, sink, pad,
 ):  # fmt: skip
-    """The results of a function of flash_attn. lengths: None; or for packed sequences, a function of no arguments."""
+    """The results of a function of flash_attn. lengths: None; or for packed sequences, a function of q and k."""
     packed = lengths is not None
     entry.arrays("(T, H, d)" if packed else "(B, N, H, d)", q=q, k=k, v=v)
     window = entry.window("window_size", window_size)
@@ -50,7 +50,7 @@ def _attention(
     if dropout_p == 0:
         options = entry.checked(False, softmax_scale, deterministic, mask, None)[:3]
         of = entry.backend_of(q)
-        sequences = None if lengths is None else lengths()
+        sequences = None if lengths is None else lengths(q, k)
         options = *options, return_attn_probs, fallback, mask, sink, sequences, entry.flag("pad", pad)
         try:
             results = of.attention(*given, *options)
@@ -70,6 +70,8 @@ def _attention(
 def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, packed):
     if not fallback or packed or return_attn_probs or not entry.is_torch(given[0]):
         raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0.0")
+    if not 0 <= dropout_p <= 1:
+        raise NotServed(f"dropout_p = {dropout_p}: allowed: numbers from 0 to 1")
     from . import torch_operators
 
     scale = given[0].shape[-1] ** -0.5 if softmax_scale is None else entry.number("softmax_scale", softmax_scale)
@@ -79,13 +81,13 @@ def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_
 def _lengths(cu_seqlens_q, cu_seqlens_k):
     """A function that returns the lengths of attention(), after the checks of the other arguments."""
 
-    def lengths():
-        if entry.is_torch(cu_seqlens_q):
+    def lengths(q, k):
+        given = ("cu_seqlens_q", cu_seqlens_q, q.shape[0]), ("cu_seqlens_k", cu_seqlens_k, k.shape[0])
+        if entry.is_torch(cu_seqlens_q) and entry.is_torch(cu_seqlens_k):
             from . import torch_operators
 
-            return torch_operators.lengths_from(cu_seqlens_q, cu_seqlens_k)
-        starts = ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)
-        return entry.lengths_of([entry.starts(*each) for each in starts])
+            return torch_operators.lengths_from(given)
+        return entry.lengths_of([entry.starts(*each) for each in given])
 
     return lengths
 

@@ -171,12 +171,14 @@ class Library:
     """A shared library built by ./workbook library."""
 
     def __init__(self, path):
-        self.path = str(path)
         try:
+            self.path = os.fsdecode(path)
             self._c = c = ctypes.CDLL(_file_to_load(self.path))
-        except OSError as error:
+            c.workbook_error.restype = c.workbook_backend.restype = ctypes.c_char_p
+        except TypeError:
+            raise NotServed(f"path = {path!r}: allowed: the path of a library") from None
+        except (OSError, ValueError, AttributeError) as error:  # no file, no path, and no library of the book
             raise Unavailable(f"library {path}: {error}") from None
-        c.workbook_error.restype = c.workbook_backend.restype = ctypes.c_char_p
         if c.workbook_interface() != INTERFACE:
             raise Unavailable(f"library {path}: its interface is {c.workbook_interface()}; allowed: {INTERFACE}")
         c.workbook_stage_at.argtypes = [ctypes.c_int, ctypes.POINTER(_Stage)]
@@ -301,6 +303,8 @@ def load(path):
 
 def library_for(backend):
     """The library of a backend, "sim" or "cuda". Unavailable, with the command that builds it, if there is none."""
+    if not isinstance(backend, str) or backend not in ("sim", "cuda"):
+        raise NotServed(f"backend = {backend!r}: allowed: 'sim' and 'cuda'")
     library = _loaded.get(backend)
     if library is not None:
         return library

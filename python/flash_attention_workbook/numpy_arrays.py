@@ -40,12 +40,16 @@ def _sink(sink, H):
     """The sinks as float32; None if there are none."""
     if sink is None:
         return None
-    sink = numpy.asarray(sink)
+    try:
+        sink = numpy.asarray(sink)
+    except ValueError:  # of lists in lists
+        raise NotServed(f"sink = {sink}: allowed: {(H,)}, one number for each query head") from None
     if sink.dtype.kind not in "fiu" and sink.dtype.name != "bfloat16":
         raise NotServed(f"sink.dtype = {sink.dtype}: allowed: float32, or another type of real numbers")
     if sink.shape != (H,):
         raise NotServed(f"sink.shape = {sink.shape}: allowed: {(H,)}, one for each query head")
-    return dense(sink.astype(numpy.float32))
+    with numpy.errstate(over="ignore"):  # the library refuses what becomes infinite
+        return dense(sink.astype(numpy.float32))
 
 
 def _padded(pad, *arrays):
@@ -70,11 +74,11 @@ def _packed(mask, lengths, Nq, Nk):
 
 
 def _plan(pass_, arrays, scale, mask, *options):
-    """The library and the plan; no plan for tensors without elements, whose results no stage needs to compute."""
-    sizes = sizes_of(*arrays)
+    """The library and the plan; no plan for tensors without rows, whose results no stage needs to compute."""
+    B, H, Hkv, Nq, Nk, d = sizes_of(*arrays)
     library = library_for("sim")
-    plan = library.plan(pass_, arrays[0].dtype.name, tuple(max(size, 1) for size in sizes), scale, mask, *options)
-    B, _, _, Nq, Nk, _ = sizes
+    sizes = max(B, 1), H, Hkv, max(Nq, 1), max(Nk, 1), d
+    plan = library.plan(pass_, arrays[0].dtype.name, sizes, scale, mask, *options)
     return library, plan if B and Nq and Nk else None
 
 

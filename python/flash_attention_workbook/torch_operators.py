@@ -149,10 +149,8 @@ def _run_forward(library, plan, query, key, value, sink):
 def _sequences(query, key, value, starts_q, starts_k):
     """The lengths of the packed sequences of Q and of K, from FlashAttention's cu_seqlens. Waits for the device."""
     sizes_of(query, key, value)
-    given = ("cu_seqlens_q", starts_q), ("cu_seqlens_k", starts_k)
-    lengths = entry.lengths_of([entry.starts(name, starts.tolist()) for name, starts in given])
-    entry.add_up(lengths, query.shape[2], key.shape[2])
-    return lengths
+    given = ("cu_seqlens_q", starts_q, query.shape[2]), ("cu_seqlens_k", starts_k, key.shape[2])
+    return entry.lengths_of([entry.starts(name, starts.tolist(), rows) for name, starts, rows in given])
 
 
 def _split(tensors, lengths):
@@ -315,11 +313,18 @@ def _is_eager(*tensors):
 def _attention(query, key, value, sink, starts, with_lse, *options):
     """O and LSE, or only O, with the least overhead. starts: of the packed sequences of Q and K, as tensors, or ()."""
     tensors = (query, key, value) if sink is None else (query, key, value, sink)
-    if not _is_eager(*tensors) or starts or _has_no_pairs(query, key):
-        if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # the dispatcher would drop them
+    if torch.compiler.is_compiling():
+        results = _forward(query, key, value, *options, sink, *starts)
+    elif not _is_eager(*tensors) or starts or _has_no_pairs(query, key):
+        if forward_ad._current_level >= 0:  # the dispatcher would drop them
             if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
                 raise NotServed("no stage supports forward derivatives; allowed: backward derivatives")
-        results = _forward(query, key, value, *options, sink, *starts)
+        try:
+            results = _forward(query, key, value, *options, sink, *starts)
+        except RuntimeError as error:
+            if "setup_context" in str(error):  # PyTorch's message on operators under torch.func.grad
+                raise NotServed("no stage supports torch.func.grad; allowed: torch.autograd.grad") from None
+            raise
     elif torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]):
         return _differentiable(query, key, value, sink, with_lse, options)
     else:
@@ -401,17 +406,30 @@ def _cast(query, key, value):
     return query, key, value
 
 
-def lengths_from(starts_q, starts_k):
+def _sink(sink, query):
+    """The sinks as a tensor of float32. NotServed for what is none of real numbers."""
+    if not isinstance(sink, Tensor):
+        try:
+            sink = torch.tensor(sink, device=query.device)
+        except (TypeError, ValueError, RuntimeError):
+            raise NotServed(f"sink = {sink}: allowed: {(query.shape[1],)}, one number for each query head") from None
+    if sink.is_complex() or sink.dtype == torch.bool:
+        raise NotServed(f"sink.dtype = {sink.dtype}: allowed: torch.float32, or another type of real numbers")
+    return sink.float()
+
+
+def lengths_from(given):
     """The lengths between FlashAttention's cu_seqlens, which waits for the device; the tensors themselves where a
-    compiler or tracer needs an operator."""
-    for name, starts in (("cu_seqlens_q", starts_q), ("cu_seqlens_k", starts_k)):
+    compiler or tracer needs an operator. given: of Q and of K, the name, cu_seqlens and the number of rows."""
+    for name, starts, _ in given:
         if starts.dim() != 1 or starts.is_floating_point():
             raise NotServed(f"{name}: {tuple(starts.shape)}, {starts.dtype}: allowed: (S + 1) integers")
-    if not _is_eager(starts_q, starts_k):
-        return starts_q, starts_k
-    of_queries = entry.starts("cu_seqlens_q", starts_q.tolist())
-    of_keys = of_queries if starts_k is starts_q else entry.starts("cu_seqlens_k", starts_k.tolist())
-    return entry.lengths_of((of_queries, of_keys))
+    tensors = [starts for _, starts, _ in given]
+    if not _is_eager(*tensors):
+        return tuple(tensors)
+    host = [tensors[0].tolist()]
+    host.append(host[0] if tensors[1] is tensors[0] else tensors[1].tolist())
+    return entry.lengths_of([entry.starts(name, values, rows) for values, (name, _, rows) in zip(host, given)])
 
 
 def attention(query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad):
@@ -422,7 +440,7 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
         scale = 1 / math.sqrt(max(query.shape[-1], 1))
     mask = mask_text(causal, mask, sink)
     if sink is not None:
-        sink = (sink if isinstance(sink, Tensor) else torch.tensor(sink, device=query.device)).float()
+        sink = _sink(sink, query)
     if pad:
         served_dims = _head_dims("cuda" if query.is_cuda else "sim", query.dtype)
         d = entry.padded_head_dim(served_dims, max(query.shape[-1], columns))

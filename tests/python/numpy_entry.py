@@ -5,7 +5,7 @@ test_python.cpp runs it with WORKBOOK_LIBRARY; it ends with 1 at the first check
 
 import flash_attention_workbook as workbook
 import numpy as np
-from numpy_arrays import normal
+from numpy_arrays import normal, refused
 
 nan, inf = float("nan"), float("inf")
 numbers = {
@@ -60,15 +60,18 @@ def table_of_tensors(function, tensors):
         others = numbers | {
             "list": right.tolist(), "float64": right.astype(float), "object": right.astype(object),
             "complex": right.astype(complex), "true": right > 0, "no batch": right[0], "empty": right[:0],
+            "masked": np.ma.masked_array(right, right > 0),
         }  # fmt: skip
         for name, value in others.items():
+            if argument == "dlse" and value is None:
+                continue
             what = f"{function.__name__}({argument} = {name})"
             try:
                 function(**tensors | {argument: value})
             except workbook.NotServed as error:
                 assert "allowed: " in str(error), f"{what}: {error}"
-                named = [argument, said_as.get(argument, argument), "as query", "dtype of query", "key.shape", "dtype ="]
-                assert any(each in str(error) for each in named), f"{what}: {error}"
+                names = argument, said_as.get(argument, argument), "as query", "dtype of query", "key.shape", "dtype ="
+                assert any(each in str(error) for each in names), f"{what}: {error}"
             else:
                 raise AssertionError(f"{what} is accepted")
 
@@ -88,10 +91,25 @@ def main():
     table(flash_attn_func, accepts_flash)
     table_of_tensors(workbook.attention, {"query": a, "key": a, "value": a})
     table_of_tensors(workbook.flash_attn_func, {"q": q, "k": q, "v": q})
-    gradients = {"dO": a, "query": a, "key": a, "value": a, "O": O, "lse": lse}
+    gradients = {"dO": a, "query": a, "key": a, "value": a, "O": O, "lse": lse, "dlse": lse}
     table_of_tensors(workbook.attention_gradients, gradients)
     table(lambda **options: workbook.attention_gradients(**gradients | options),
           {name: accepts[name] for name in ("scale", "causal", "deterministic", "mask", "lengths", "sink", "pad")})
+    for mask in ("", "causal\0+alibi", "caus\u00e4l", "\udc80", "causal\n", " causal"):
+        refused(workbook.NotServed, "mask = ", lambda: attention(mask=mask))
+    refused(workbook.NotServed, "sink[1] = inf: allowed: ", lambda: attention(sink=np.array([0, 1e300, 0, 0])))
+    assert np.array_equal(attention(lengths=(x for x in (40, 24))), attention(lengths=(40, 24))), "a generator"
+    refused(workbook.NotServed, "lengths = []: the lengths add up to 0", lambda: attention(lengths=[]))
+    refused(workbook.NotServed, "H (heads) = 0: allowed: ", lambda: workbook.attention(*[a[:, :0]] * 3))
+    packed = {"q": q[0], "k": q[0], "v": q[0], "cu_seqlens_q": [0, 64], "cu_seqlens_k": [0, 64]}
+    table(lambda **options: workbook.flash_attn_varlen_func(**packed | options, max_seqlen_q=64, max_seqlen_k=64),
+          {"cu_seqlens_q": set(), "cu_seqlens_k": set(), "block_table": {"none"}})  # fmt: skip
+    table(workbook.stages, {"backend": set()})
+    table(workbook.synchronize, {"backend": set()})
+    load = lambda path: refused(workbook.Unavailable, f"library {path}: ", lambda: workbook.load(path))
+    table(load, {"path": {"text"}})
+    other = np.linalg._umath_linalg.__file__  # no library of the book
+    refused(workbook.Unavailable, "workbook_error", lambda: workbook.load(other))
     for element in numbers:  # within a sequence
         for given, call in (
             ("lengths", lambda x: attention(lengths=(62, x))),
@@ -103,8 +121,9 @@ def main():
                     "sink": {"negative", "0-d", "swapped", "fraction"}}[given]  # fmt: skip
             try:
                 call(value)
-            except (workbook.NotServed, ValueError) as error:
+            except workbook.NotServed as error:
                 assert element not in fine, f"{given}: {value!r} is refused: {error}"
+                assert given in str(error) and "allowed" in str(error), f"{given}: {value!r}: {error}"
             else:
                 assert element in fine, f"{given}: {value!r} is accepted"
     print("numbers")
