@@ -336,6 +336,9 @@ TEST_CASE("each tensor's backward traffic matches its formula", "[whole]") {
 }
 
 const Claims of_the_whole = {
+    {"[14.7]", "offsets of K, V, dK and dV may exceed 32 bits", [] { expect_offsets_beyond_32_bits(); }},
+    {"[14.9]", "offsets of Q, dO, the row statistics and dQ may exceed 32 bits",
+     [] { expect_offsets_beyond_32_bits(); }},
     {"[whole]", "the gradients agree with the oracle",
      [] { expect_every_kind_whole(), expect_every_kind_in_groups(); }},
     {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},

@@ -366,6 +366,7 @@ TEST_CASE("windows and packed sequences are read only by the thread blocks that 
 }
 
 const Claims of_the_whole = {
+    {"[whole]", "offsets may exceed 32 bits", [] { expect_offsets_beyond_32_bits(); }},
     {"[whole]", "without a mask and causal, it reads what chapter 8 reads", [] { expect_moves(); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},

@@ -338,6 +338,7 @@ TEST_CASE("dK and dV are written once, without additions", "[whole]") {
 }
 
 const Claims of_the_whole = {
+    {"[whole]", "offsets in the backward pass may exceed 32 bits", [] { gradients::expect_offsets_beyond_32_bits(); }},
     {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
     {"[whole]", "future queries and keys have zero influence", [] { gradients::expect_no_future(); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},

@@ -313,6 +313,7 @@ TEST_CASE("without RoPE and dropout nothing else is read or written", "[whole]")
 }
 
 const Claims of_the_whole = {
+    {"[whole]", "offsets may exceed 32 bits", [] { expect_offsets_beyond_32_bits(); }},
     {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
     {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
     {"[whole]", "results do not depend on workers or lane order", [] { expect_order_changes_nothing(); }},

@@ -124,6 +124,7 @@ TEST_CASE("a row's rotation is read once per copy and once for its gradient", "[
 }
 
 const Claims of_the_whole = {
+    {"[whole]", "offsets in the backward pass may exceed 32 bits", [] { gradients::expect_offsets_beyond_32_bits(); }},
     {"[whole]", "future queries and keys have zero influence", [] { gradients::expect_no_future(); }},
     {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
     {"[whole]", "the lane order changes only the last bits of dQ", [] { expect_order_changes_only_dQ(); }},
