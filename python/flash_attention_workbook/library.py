@@ -198,6 +198,9 @@ class Library:
             self.stages.append(Stage(index, stage))
         self._plans = {}
 
+    def __reduce__(self):  # pickle and deepcopy, since ctypes has neither for its functions
+        return Library, (self.path,)
+
     def _check(self, status):
         if status != 0:
             raise _ERRORS.get(status, WorkbookError)(self._c.workbook_error().decode(errors="replace"))

@@ -3,6 +3,9 @@
 test_python.cpp runs it with WORKBOOK_LIBRARY; it ends with 1 at the first check that fails.
 """
 
+import copy
+import pickle
+
 import flash_attention_workbook as workbook
 import numpy as np
 from numpy_arrays import normal, refused
@@ -104,6 +107,8 @@ def main():
     packed = {"q": q[0], "k": q[0], "v": q[0], "cu_seqlens_q": [0, 64], "cu_seqlens_k": [0, 64]}
     table(lambda **options: workbook.flash_attn_varlen_func(**packed | options, max_seqlen_q=64, max_seqlen_k=64),
           {"cu_seqlens_q": set(), "cu_seqlens_k": set(), "block_table": {"none"}})  # fmt: skip
+    library = workbook.library_for("sim")
+    assert len(pickle.loads(pickle.dumps(library)).stages) == len(copy.deepcopy(library).stages) == len(library.stages)
     table(workbook.stages, {"backend": set()})
     table(workbook.synchronize, {"backend": set()})
     load = lambda path: refused(workbook.Unavailable, f"library {path}: ", lambda: workbook.load(path))

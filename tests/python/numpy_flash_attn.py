@@ -118,7 +118,7 @@ def lengths():
         assert np.allclose(got[3], dsink), "dsink"
     call = lambda value: lambda: attention(Q, K, V, lengths=value)
     refused(NotServed, "lengths[1] = -40: allowed: whole numbers from 0 on", call((140, -40)))
-    refused(NotServed, "lengths = : the lengths add up to 0, with Nq = 100, Nk = 100", call([]))
+    refused(NotServed, "lengths = []: the lengths add up to 0, with Nq = 100, Nk = 100", call([]))
     refused(NotServed, "lengths = 50,40: the lengths add up to 90, with Nq = 100, Nk = 100: allowed: lengths that add "
             "up to 100", call(((60, 40), (50, 40))))  # fmt: skip
     refused(NotServed, "lengths = 2 for Q, 1 for K: allowed: equally many", call(((60, 40), (100,))))

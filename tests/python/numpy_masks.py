@@ -82,6 +82,13 @@ def main():
     assert np.array_equal(workbook.attention(*[poisoned] * 3, **packed)[:, :, :40],
                           workbook.attention(a, a, a, **packed)[:, :, :40])  # fmt: skip
 
+    # NaN in V of a masked key reaches the rows of its tile, but no others: 0·NaN is NaN.
+    long = normal(1, 4, 128, 64)
+    poisoned = long.copy()
+    poisoned[:, :, 127] = np.nan
+    O = workbook.attention(long, poisoned, poisoned, mask="causal")
+    assert np.array_equal(O[:, :, :64], workbook.attention(long, long, long, mask="causal")[:, :, :64])
+
     # Chapter 16's documents are such sequences, as a mask.
     O, lse = workbook.attention(a, a, a, return_lse=True, **packed)
     got = workbook.attention(a, a, a, mask="documents=40,24")
