@@ -41,7 +41,7 @@ def accepts(name, parameters):
 
 
 def replace():
-    """Puts the package in the place of PyTorch's FlashAttention and varlen_attn()."""
+    """Replaces PyTorch's FlashAttention and varlen_attn() by the package."""
     import torch.nn.attention.varlen
 
     import flash_attention_workbook as workbook
