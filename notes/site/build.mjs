@@ -55,7 +55,7 @@ function pageData(page, pages, sections, root) {
     prefix: between(page.url, 'index.html').replace(/index\.html$/, ''),
     chapters: pages.filter((p) => p.group === 'start' || p.group === 'chapters').map(entry),
     notes: pages.filter((p) => p.group === 'notes').map(entry),
-    outline: sections.filter(({ level, anchor }) => level === 2 || (level === 3 && page.path === 'notes/glossary.md') || page.exercises?.some((exercise) => anchor === `#${exercise.anchor}`)),
+    outline: sections.map((section) => ({ ...section, title: section.title.replace(/ \((about )?\d+ lines?.*\)$/, '') })).filter(({ level, anchor }) => level === 2 || (level === 3 && page.path === 'notes/glossary.md') || page.exercises?.some((exercise) => anchor === `#${exercise.anchor}`)),
     missing: page.group === 'missing',
     previous: link(page, page.previous),
     next: link(page, page.next),

@@ -14,7 +14,7 @@ import ini from 'highlight.js/lib/languages/ini';
 import json from 'highlight.js/lib/languages/json';
 import python from 'highlight.js/lib/languages/python';
 import { figures } from './figures/kinds.mjs';
-import { between, slugOf } from './pages.mjs';
+import { between, plainFormula, slugOf } from './pages.mjs';
 
 for (const [name, language] of Object.entries({ bash, cpp, ini, json, python })) hljs.registerLanguage(name, language);
 const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini', json: 'json', python: 'python' };
@@ -29,7 +29,7 @@ export function highlighted(text, language) {
 /// Formulas are written as in the comments of the code: P_ij, Σ_j, m_{t+1}, 2^(S − m). In prose, and in indented blocks,
 /// which are formulas, their indices are set low and their exponents high. Fenced blocks, which may be drawings or
 /// tables, keep every character in its place.
-const index = /(?<![\p{L}\p{N}_./-])(Σ|[δ∂]?(?:\p{L}|d\p{Lu})|LSE|max|min)_(?:\{([^}]+)\}|(\p{L}{1,2}|\d|new|old|safe|max|before))(?![\p{L}\p{Nd}_])/gu;
+const index = /(?<![\p{L}\p{N}_./-])(Σ|[δ∂]?(?:\p{L}|d\p{Lu})|LSE|max|min)_(?:\{([^}]+)\}|([\p{Ll}\p{Lu}]{1,2}|\d|new|old|safe|max|before))(?![\p{Ll}\p{Lu}\p{Nd}_])/gu;
 const exponent = /(?<![\p{L}\p{N}_])(2|10|e)\^(?:\(((?:[^()]|\([^()]*\))+)\)|([−-]?(?:\d+|\p{L}|∞))(?![\p{L}\p{N}_]))/gu;
 export const withIndices = (html) =>
   html
@@ -44,10 +44,9 @@ export function factsOf(root, page, image) {
 }
 
 /// Below an exercise's heading: its task, how to test it, and its hints, each of which shows the next one.
-function card(page, { id, points, lines, source, line, hints }) {
+function card(page, { id, points, source, line, hints }) {
   const words = (text) => text.split('`').map((part, i) => (i % 2 === 0 ? withIndices(escapeHtml(part)) : `<code>${escapeHtml(part)}</code>`)).join('');
-  const count = (number, word) => `${number} ${word}${number === 1 ? '' : 's'}`;
-  return `<p>${count(points, 'point')} · about ${count(lines, 'line')} · <a href="${between(page.url, source.url)}#L${line}"><code>${source.title}</code>, line ${line}</a>
+  return `<p>${points} point${points === 1 ? '' : 's'} · <a href="${between(page.url, source.url)}#L${line}"><code>${source.title}</code>, line ${line}</a>
 <label class="tick" hidden><input type="checkbox" value="${id}"> solved</label></p>
 <p class="command"><code>./workbook test ${id}</code></p>
 ${hints.map((hint, i) => `<details class="hint"><summary>Hint ${i + 1} of ${hints.length}</summary><p>${words(hint)}</p></details>\n`).join('')}</section>\n`;
@@ -130,6 +129,7 @@ export function makeMarkdown({ root, links }) {
 export function sectionsOf(md, page) {
   const sections = [{ level: 1, title: page.title, anchor: '', text: '' }];
   const tokens = md.parse(page.text, { sourcePath: page.path });
+  const plain = ({ type, content }) => (type === 'softbreak' ? ' ' : type.startsWith('math') ? plainFormula(content) : content);
   tokens.forEach((token, i) => {
     if (token.type === 'heading_open') {
       const title = tokens[i + 1].children
@@ -139,9 +139,9 @@ export function sectionsOf(md, page) {
       const level = Number(token.tag.slice(1));
       if (level > 1) sections.push({ level, title, anchor: `#${token.attrGet('id')}`, text: '' });
     } else if (token.type === 'inline' && tokens[i - 1].type !== 'heading_open') {
-      sections.at(-1).text += `${token.children.map(({ type, content }) => (type === 'softbreak' ? ' ' : content)).join('')} `;
-    } else if (token.type === 'fence') {
-      sections.at(-1).text += `${token.content} `;
+      sections.at(-1).text += `${token.children.map(plain).join('')} `;
+    } else if (token.type === 'fence' || token.type === 'math_block') {
+      sections.at(-1).text += `${plain(token)} `;
     }
   });
   return sections;

@@ -94,7 +94,7 @@ for (const block of document.querySelectorAll('main pre:not(.drawing), .command'
 
 // --- Search: an index is a script, so that it can be read from a folder too -------------------------------------------
 
-const dialog = byId('book-search'), words = byId('book-words'), results = byId('book-results'), found = byId('book-found');
+const box = byId('book-search'), words = byId('book-words'), results = byId('book-results'), found = byId('book-found');
 const most = 20, loaded = {};
 
 const load = (name) =>
@@ -122,7 +122,7 @@ function show(hits, searching) {
     ...hits.slice(0, most).map(({ page, title, url, text, terms }) => {
       const item = document.createElement('li'), link = withMarks('a', title === page ? page : `${page}: ${title}`, terms);
       link.href = prefix + url;
-      link.addEventListener('click', () => dialog.close());
+      link.addEventListener('click', () => document.activeElement.blur());
       item.append(link, withMarks('p', text ?? '', terms, 180));
       return item;
     }),
@@ -131,35 +131,27 @@ function show(hits, searching) {
 
 /// Headings at once; the text as soon as its index is here.
 async function search() {
-  const query = words.value, still = () => words.value === query;
+  const query = words.value, still = () => words.value === query, headings = load('headings');
   if (query.trim() === '') return show([], '');
   found.textContent = 'Loading…';
-  const headings = await load('headings');
-  if (still()) show(find(query, headings), 'Searching the text…');
+  if (await headings && still()) show(find(query, await headings), 'Searching the text…');
   const text = await load('text');
-  if (still()) show(find(query, headings, text));
+  if (still()) show(find(query, await headings, text));
 }
-
-function openSearch() {
-  dialog.showModal();
-  words.select();
-  load('headings');
-}
-byId('book-find').addEventListener('click', openSearch);
+words.addEventListener('focus', search);
 words.addEventListener('input', search);
-dialog.addEventListener('keydown', (event) => {
+box.addEventListener('keydown', (event) => {
   const all = [words, ...results.querySelectorAll('a')], step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (step) all[(all.indexOf(document.activeElement) + step + all.length) % all.length].focus();
   else if (event.key === 'Enter' && document.activeElement === words) all[1]?.click();
+  else if (event.key === 'Escape') document.activeElement.blur();
   else return;
   event.preventDefault();
 });
 document.addEventListener('keydown', (event) => {
-  const typing = event.target.closest('input, select, textarea');
-  if (event.key === '/' && !typing && !dialog.open) {
-    event.preventDefault();
-    openSearch();
-  }
+  if (event.key !== '/' || event.target.closest('input, select, textarea')) return;
+  event.preventDefault();
+  words.select();
 });
 
 // --- Print: answers are part of the text on paper --------------------------------------------------------------------

@@ -4,6 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, extname, join } from 'node:path';
 import { posix } from 'node:path';
+import katex from 'katex';
 import { parse } from 'smol-toml';
 
 const sourceFile = /\.(cpp|hpp|cuh?)$/;
@@ -124,6 +125,21 @@ export function findPages({ root, withSolutions }) {
   return [...toRead, ...sources, { path: '404.md', url: '404.html', group: 'missing', text: missing, title: 'Page not found' }];
 }
 
+/// A formula in a line of text: LSE_i = log ∑_(j=0)^(N_k−1) exp(S_ij).
+export function plainFormula(formula) {
+  const text = (node) => {
+    const [base, ...others] = (node.children ?? []).map(text), group = (part) => (part.length > 2 || / /.test(part) ? `(${part})` : part);
+    if (node.type === 'annotation') return '';
+    if (/^(msub|munder)/.test(node.type)) return `${base}_${others.map(group).join('^')}`;
+    if (/^(msup|mover)$/.test(node.type)) return `${base}^${group(others[0])}`;
+    if (node.type === 'mfrac') return `${group(base)}/${group(others[0])}`;
+    if (node.type === 'msqrt') return `√(${[base, ...others].join('')})`;
+    return node.children ? [base, ...others].join('') : node.toText();
+  };
+  const tree = katex.__renderToDomTree(formula, { output: 'mathml', throwOnError: true });
+  return text(tree).replace(/\u2061(?=[^(])/g, ' ').replace(/[\u2061\u200b]/g, '').replace(/[=≈≤≥←→]/g, ' $& ').replace(/\s+/g, ' ').trim();
+}
+
 /// The way from one page's folder to another address of the site.
 export const between = (from, to) => posix.relative(posix.dirname(from), to) || posix.basename(to);
 
@@ -145,7 +161,8 @@ export class Links {
     const entry = glossary.text.split(/^### /m).find((text) => slugOf(text.slice(0, text.indexOf('\n'))) === anchor);
     if (!entry) this.problems.push(`${page.path}: the glossary has no term for ${target}`);
     // plain text: links as their words, formulas and code as they are written
-    return entry?.slice(entry.indexOf('\n')).replace(/^## [^]*/m, '').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1').replace(/[$`\\]|mathrm/g, '').replace(/\s+/g, ' ').trim();
+    return entry?.slice(entry.indexOf('\n')).replace(/^## [^]*/m, '').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+      .replace(/\$([^$]*)\$/g, (all, formula) => plainFormula(formula)).replaceAll('`', '').replace(/\s+/g, ' ').trim();
   }
 
   /// A link or an image of `page` as the site has it; null: it leads to what the site leaves out.

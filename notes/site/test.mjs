@@ -95,6 +95,7 @@ function testPacking(facts) {
 
 function testIndices() {
   for (const [text, html] of [
+    ['P_jᵀ dO_j', 'P<sub>j</sub>ᵀ dO<sub>j</sub>'],
     ['dS_ij = P_ij (dP_ij - D_i)', 'dS<sub>ij</sub> = P<sub>ij</sub> (dP<sub>ij</sub> - D<sub>i</sub>)'],
     ['|Σ_before P_j²|, δO_c, m_safe, m_{t+1}', '|Σ<sub>before</sub> P<sub>j</sub>²|, δO<sub>c</sub>, m<sub>safe</sub>, m<sub>t+1</sub>'],
     ['2^(S − m), 2^−11 and e^x', '2<sup>S − m</sup>, 2<sup>−11</sup> and e<sup>x</sup>'],
@@ -108,6 +109,16 @@ function testAddress() {
   expectEqual(withAddress(text, {}, 'git@host:a/b'), text, 'no address');
   expectEqual(withAddress(text, {}, 'https://me:secret@host/a/b\n'), cloned('https://host/a/b'), 'the address of the clone');
   expectEqual(withAddress(text, { GITHUB_SERVER_URL: 'https://g', GITHUB_REPOSITORY: 'a/b' }, ''), cloned('https://g/a/b'), 'the published one');
+}
+
+/// The start page: the algorithm, the book's kernels beside others, how to begin, and for whom.
+function testStart(out) {
+  const html = readFileSync(join(out, 'index.html'), 'utf8'), [, facts] = /data-figure="plot"[^>]*>([^<]*)</.exec(html);
+  const curves = JSON.parse(facts).panels.flatMap((panel) => panel.curves.map(({ title }) => title)).join();
+  for (const name of ['chapter 1:', 'chapter 3:', 'chapter 4:', 'chapter 8:', 'chapter 11:', 'FlashAttention-2', 'FlashAttention-3', 'cuDNN'])
+    expect(curves.includes(name), `the plot has no ${name}: ${curves}`);
+  for (const part of ['data-figure="algorithm"', '>git ', 'a student', 'an instructor', 'a GPU engineer'])
+    expect(html.split('id="chapters"')[0].includes(part), `before the chapters there is no ${part}`);
 }
 
 function testResults() {
@@ -273,12 +284,25 @@ const smallTexts = () => [
     return Number.parseFloat(getComputedStyle(text).fontSize) * svg.clientWidth < 9.99 * svg.viewBox.baseVal.width;
   }).map((text) => text.textContent),
 ];
-/// Runs in a picture: texts that its edge cuts.
-const cutTexts = () => {
-  const { x, width } = document.documentElement.viewBox.baseVal;
-  return [...document.querySelectorAll('text')].filter((text) => text.getBBox().x < x || text.getBBox().x + text.getBBox().width > x + width)
-    .map((text) => text.textContent);
-};
+/// Runs in a picture or a page: texts that the edge cuts, and texts that are wider than the shape that they are in.
+const cutTexts = () => [...document.querySelectorAll(document.body ? 'main svg.picture' : 'svg')].filter((svg) => svg.checkVisibility()).flatMap((svg) => {
+  const shapes = [...svg.querySelectorAll('rect:not(.page)')].map((rect) => ({ box: rect.getBBox(), names: rect.getAttribute('class') }));
+  const at = (x, y) => shapes.filter(({ box }) => box.x - 1 <= x && x <= box.x + box.width + 1 && box.y <= y && y <= box.y + box.height);
+  const area = ({ box }) => box.width * box.height, { x: left, width } = svg.viewBox.baseVal;
+  return [...svg.querySelectorAll('text')].filter((text) => {
+    const { x, y, width: wide, height } = text.getBBox(), middle = y + height / 2;
+    const shape = at(x + wide / 2, middle).reduce((top, next) => (top && area(top) < area(next) ? top : next), undefined);
+    const inside = (end) => !shape || at(end, middle).some(({ names }) => names === shape.names);
+    return x < left || x + wide > left + width || !inside(x) || !inside(x + wide);
+  }).map((text) => text.textContent);
+});
+/// Runs in a source page: wrapped lines of which a part is left of the first one.
+const notIndented = () => [...document.querySelectorAll('.source .line')].filter((line) => {
+  const range = document.createRange();
+  range.selectNodeContents(line);
+  const [first, ...others] = line.clientHeight > 30 ? range.getClientRects() : [];
+  return others.some(({ left, width }) => width > 0 && left < first.left);
+}).map(({ id }) => id);
 
 /// Opens the page; what it logs, throws or asks of the network is a failure.
 class Reader {
@@ -313,7 +337,8 @@ class Reader {
       await this.page.setViewportSize({ width, height: 900 });
       const taken = await this.page.evaluate(() => document.documentElement.scrollWidth);
       expect(taken <= width, `${url} is ${taken} pixels wide on a screen of ${width}`);
-      if (width === 360) expectEqual(await this.page.evaluate(smallTexts), [], `${url}: pictures with texts below 10 pixels`);
+      for (const [test, what] of width === 360 ? [[smallTexts, 'texts below 10 pixels'], [cutTexts, 'cut texts'], [notIndented, 'lines not indented']] : [])
+        expectEqual(await this.page.evaluate(test), [], `${url}, ${what}`);
       if (width < 1280) continue;
       const cut = await this.page.locator('main pre').evaluateAll((all) => all.filter((pre) => pre.scrollWidth > pre.clientWidth)
         .map((pre) => `${pre.scrollWidth} > ${pre.clientWidth}: ${pre.textContent.split('\n').sort((a, b) => b.length - a.length)[0]}`));
@@ -622,14 +647,23 @@ async function testPage(reader) {
   await page.emulateMedia({ colorScheme: 'dark' });
   const dark = await background();
   expect(light !== dark, 'light and dark look alike');
-  await page.locator('#book-theme').selectOption('light');
+  const choose = async (theme) => {
+    await page.locator('#book-settings summary').click();
+    await page.locator('#book-theme').selectOption(theme);
+  };
+  await choose('light');
   expect((await background()) === light, 'light by choice');
   await reader.open('notes/results.html');
   expect((await background()) === light, 'the choice holds on the next page');
-  await page.locator('#book-theme').selectOption('system');
+  expect((await page.evaluate(() => document.documentElement.scrollHeight)) < 20000, 'the page of results is long');
+  await page.emulateMedia({ media: 'print' });
+  expect((await page.locator('.tables').evaluateAll((all) => all.filter((tables) => tables.checkVisibility()).length)) === 0, 'folded tables are printed');
+  await page.emulateMedia({ media: 'screen' });
+  await choose('system');
 
   await page.keyboard.press('/');
-  await page.locator('#book-words').fill('bank conflict');
+  const words = page.locator('#book-words');
+  await words.fill('bank conflict');
   await page.locator('#book-found', { hasText: ' found' }).waitFor({ timeout: 10000 });
   const found = Number(/\d+/.exec(await page.locator('#book-found').textContent())[0]);
   expectEqual(await page.locator('#book-results a').count(), Math.min(found, 20), 'of all that was found, twenty are shown');
@@ -640,7 +674,7 @@ async function testPage(reader) {
     await page.keyboard.press(key);
     expectEqual(await focused(), link, key);
   }
-  await page.locator('#book-words').press('Enter');
+  await words.press('Enter');
   await page.waitForURL((url) => !url.href.includes('notes/results.html'));
   expect(/bank conflict/i.test(await page.locator('main').textContent()), 'what was found is on the page');
 
@@ -651,13 +685,20 @@ async function testPage(reader) {
   await page.locator('#book-menu').click();
   expect(await page.locator('#book-contents').isVisible(), 'and unfold');
   await reader.open('chapters/04_q_split/index.html');
+  const term = page.locator('a.term').first(), shown = () => term.evaluate((link) => getComputedStyle(link, '::after').content);
+  for (const [action, before] of [['hover', 'none'], ['focus', 'none']]) {
+    expectEqual(await shown(), before, 'a definition before it is asked for');
+    await term[action]();
+    expect((await shown()).includes(await term.getAttribute('data-definition')), `a definition on ${action}`);
+    await page.mouse.move(0, 0);
+  }
   await page.locator('.exercise').nth(3).scrollIntoViewIfNeeded();
   await page.locator('#book-here').click();
   expect(await page.locator('#book-outline [aria-current]').isVisible(), 'the outline shows the current position');
   await page.locator('#book-outline a', { hasText: '4.6' }).click();
   expect(!(await page.locator('#book-outline').isVisible()), 'the outline folds');
   await page.locator('#book-outline a[aria-current]', { hasText: '4.6' }).waitFor({ state: 'attached', timeout: 5000 });
-  expect(await page.locator('#book-find').isVisible() && (await page.locator('#book-find').boundingBox()).y >= 0, 'the search stays in reach');
+  expect(await words.isVisible() && (await words.boundingBox()).y >= 0, 'the search stays in reach');
 
   await reader.open('chapters/02_online_softmax/index.html');
   const command = page.locator('.exercise .command').first(), hints = page.locator('.exercise').first().locator('.hint');
@@ -665,7 +706,6 @@ async function testPage(reader) {
   await command.locator('.copy').click();
   await command.locator('.copy', { hasText: 'Copied' }).waitFor({ timeout: 5000 });
   expectEqual(await page.evaluate(() => navigator.clipboard.readText()), './workbook test 2.1', 'what is copied');
-  expectEqual(await page.locator('main pre:not(.drawing)').count(), await page.locator('.code .copy').count(), 'copy buttons');
   expect((await hints.nth(0).isVisible()) && !(await hints.nth(1).isVisible()), 'the second hint is hidden');
   await hints.nth(0).locator('summary').click();
   expect((await hints.nth(1).isVisible()) && !(await hints.nth(2).isVisible()), 'until the first one is open');
@@ -677,6 +717,20 @@ async function testPage(reader) {
   await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
   expect((await page.locator('main details[open]').count()) === 0, 'and the screen has them folded again');
   await page.emulateMedia({ media: 'screen', colorScheme: 'light' });
+  reader.quiet();
+}
+
+/// From the start page: a query, and a click on the first of what is found.
+async function testQuestions(reader, width) {
+  await reader.page.setViewportSize({ width, height: 800 });
+  for (const [query, answer] of [['how to install', /^Installing/], ['exercise 4.3', /^4\.3 /], ['what is an LSE', /^LSE/], ['why padding', /^Padding/], ['fastest kernel', /^The fastest kernels/]]) {
+    await reader.open('index.html');
+    await reader.page.locator('#book-words').fill(query);
+    await reader.page.locator('#book-found', { hasText: ' found' }).waitFor({ timeout: 10000 });
+    await reader.page.locator('#book-results a').first().click();
+    const heading = reader.page.getByRole('heading', { name: answer }), { y } = await heading.boundingBox();
+    expect(y > 40 && y < 400, `${query}: the answer is at ${y}`);
+  }
   reader.quiet();
 }
 
@@ -833,6 +887,7 @@ async function testPages(tests, readers, pages, axe) {
     await tests.run(`${url} opens, fits ${widths.join(', ')} pixels`, async () => {
       await reader.open(url);
       await reader.fits(url);
+      expectEqual(await reader.page.locator('main pre:not(.drawing)').count(), await reader.page.locator('.code .copy').count(), 'copy buttons');
     });
     // Source files all look alike: the first one stands for them.
     if (group === 'sources' && url !== source) return;
@@ -855,16 +910,17 @@ async function testInChromium(tests, executablePath, out, tool, pages, trace) {
     const axe = readFileSync(join(tool, 'node_modules/axe-core/axe.min.js'), 'utf8');
     await testPages(tests, readers, pages, axe);
     await testFigures(readers, tests, pages);
-    await tests.run('a picture cuts no text', async () => {
+    await tests.run('no text of a picture is cut, or wider than its box', async () => {
       const cut = {};
       for (const file of readdirSync(out, { recursive: true }).filter((name) => name.endsWith('.svg'))) {
         await readers[0].open(file);
         const texts = await readers[0].page.evaluate(cutTexts);
         if (texts.length > 0) cut[file] = texts;
       }
-      expectEqual(cut, {}, 'texts beyond the edges');
+      expectEqual(cut, {}, 'texts beyond an edge');
     });
     await tests.run('colours, search, contents, print', () => testPage(readers[0]));
+    for (const width of [360, 1280]) await tests.run(`questions of readers take two actions at ${width} pixels`, () => testQuestions(readers[0], width));
     await tests.run('solved exercises are ticked, and a figure plays', () => testTicks(readers[0]));
     if (trace) await tests.run('a trace that one scrubs through', () => testTrace(browser, trace, axe));
     const pair = trace?.replace(/\.html$/, '_beside.html');
@@ -903,13 +959,13 @@ function testSearch(out) {
   expect(find('online softmax', headings).length > 3, 'headings are found before the text is loaded');
 }
 
-/// As many formulas in a page as in its source, and no dollar that is left of one.
+/// No dollar is left of a formula, and no block of text is one.
 function testFormulas(root, out, pages) {
   let found = 0;
   for (const page of pages.filter((page) => page.path.endsWith('.md'))) {
     const html = readFileSync(join(out, page.url), 'utf8');
     const prose = html.replace(/<script[^]*?<\/script>|<(pre|code)[^]*?<\/\1>|<math[^]*?<\/math>|<[^>]*>/g, '');
-    const left = /\$[^$\n]*\$/.exec(prose);
+    const left = /\$[^$\n]*\$/.exec(prose) ?? /<pre[^>]*class="drawing"><code>[^<]*([Σ∏∂∇√‖]|\w_\{|\b\w+_ij\b)/.exec(html);
     expect(!left, `${page.path}: not typeset: ${left?.[0]}`);
     found += html.split('<math').length - 1;
   }
@@ -923,11 +979,12 @@ function testExercises(root, out, pages) {
     const html = readFileSync(join(out, url), 'utf8'), manifest = readFileSync(join(root, dirname(path), 'chapter.toml'), 'utf8');
     const cards = html.match(/<section class="exercise">[^]*?<\/section>/g) ?? [], listed = manifest.split('[[exercise]]').slice(1);
     expectEqual(cards.length, listed.length, `${url}: cards`);
+    expect(html.includes('data-figure='), `${url} has no figure to touch`);
     for (const card of cards) {
       const [, id] = /<span>([\d.]+) /.exec(card), entry = listed.find((text) => text.includes(`id = "${id}"`));
       const [, points, lines] = /points = (\d+)\nlines = (\d+)/.exec(entry), hints = /\nhints = \[\n([^]*?)\n\]/.exec(entry)[1].split('\n').length;
       const [, anchor] = /<h3 id="([^"]*)"/.exec(card), [, file, line] = /href="([^"#]*)#L(\d+)"/.exec(card);
-      for (const part of [`${points} point`, `about ${lines} line`, `>./workbook test ${id}<`, `Hint 1 of ${hints}<`])
+      for (const part of [`${points} point`, `${lines} line`, `>./workbook test ${id}<`, `Hint 1 of ${hints}<`])
         expect(card.includes(part), `${url}, card of ${id}: no ${part}`);
       expectEqual(card.split('<details class="hint">').length - 1, hints, `${url}: hints of ${id}`);
       const task = readFileSync(join(out, dirname(url), file), 'utf8').split('\n').find((text) => text.includes(`id="L${line}"`));
@@ -994,6 +1051,7 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('pictures are what the modules draw of their facts', () => testPictures(root));
   await tests.run('warps that wait alike are one row, and steps end when a wait or a copy does', testWaits);
   await tests.run('the start page has the address of the repository', testAddress);
+  await tests.run('the start page shows algorithm and speed, and where to start', () => testStart(out));
   await tests.run('results of bench are read, and what is none is told', testResults);
   await tests.run('anchors are GitHub’s', () => expectEqual(slugOf('What `l` is, and O’s 2^x'), 'what-l-is-and-os-2x', 'slug'));
   await tests.run('indices are set low and exponents high, names stay as they are', testIndices);

@@ -1,12 +1,12 @@
 // The algorithm itself: a tile moves over S, and m, l and O of its rows change with it.
 import { Picture, digits, list, tile, width } from './paint.mjs';
-import { frame, items, slider } from './parts.mjs';
+import { frame, items, screenWidth, slider } from './parts.mjs';
 
 const two = (value) => (value === null ? '−∞' : value.toFixed(2).replace('-', '−'));
 
-/// After `done` tiles, in a rectangle whose upper left corner is (left, top): S and its tile, and m, l and O beside it.
-/// Returns its height.
-function drawStep(picture, { S, V, Bc, steps }, done, left, top, cell) {
+/// After `done` tiles, in a rectangle whose upper left corner is (left, top): S and its tile, and m, l and O beside or
+/// `below` it. Returns its height.
+function drawStep(picture, { S, V, Bc, steps }, done, left, top, cell, below = false) {
   const rows = S.length, keys = S[0].length, columns = V[0].length, now = done - 1, step = steps[now];
   const small = cell < 30 ? 'tiny' : 'small', x = (key) => left + 18 + key * cell, y = (row) => top + 46 + row * cell;
   picture.text(
@@ -29,25 +29,26 @@ function drawStep(picture, { S, V, Bc, steps }, done, left, top, cell) {
         picture.text(x(j + 0.5), y(i) + cell / 2 + 4, digits(score, 2), `${small} mid${state < 0 ? ' soft' : ''}`);
     });
   });
-  const place = x(keys) + 16, names = ['m', 'l', ...V[0].map((_, c) => `O[${c}]`)], gap = cell < 30 ? 37 : 56;
-  names.forEach((name, n) => picture.text(place + (n + 0.5) * gap, top + 36, name, `${small} mid bold`));
+  const place = below ? x(0) : x(keys) + 16, down = below ? rows * cell + 30 : 0, names = ['m', 'l', ...V[0].map((_, c) => `O[${c}]`)], gap = cell < 30 ? 37 : 56;
+  names.forEach((name, n) => picture.text(place + (n + 0.5) * gap, top + 36 + down, name, `${small} mid bold`));
   S.forEach((_, i) => {
     const grows = done > 0 && (now === 0 || step.m[i] > steps[now - 1].m[i]);
     const of = done === 0 ? [null, 0, ...V[0].map(() => 0)] : [step.m[i], step.l[i], ...step.O[i]];
+    if (below) picture.text(left, y(i) + cell / 2 + 4 + down, i, 'tiny soft');
     of.forEach((value, n) =>
       picture.text(
-        place + (n + 0.5) * gap, y(i) + cell / 2 + 4, two(value), `${small} mid${n === 0 && grows ? ' k4 bold' : ''}`,
+        place + (n + 0.5) * gap, y(i) + cell / 2 + 4 + down, two(value), `${small} mid${n === 0 && grows ? ' k4 bold' : ''}`,
       ),
     );
   });
-  picture.rect(place, top + 42, (columns + 2) * gap, rows * cell + 6, 'none rule', { round: 4 });
-  return 46 + rows * cell + 8;
+  picture.rect(place, top + 42 + down, (columns + 2) * gap, rows * cell + 6, 'none rule', { round: 4 });
+  return 46 + rows * cell + 8 + down;
 }
 
-export function drawAlgorithm(facts, { done } = {}) {
-  const picture = new Picture();
+export function drawAlgorithm(facts, { done, wide = width } = {}) {
+  const picture = new Picture(wide), narrow = wide < width;
   if (done !== undefined) {
-    picture.height = 4 + drawStep(picture, facts, done, 40, 4, 40);
+    picture.height = 4 + drawStep(picture, facts, done, narrow ? 0 : 40, 4, narrow ? 30 : 40, narrow);
     return picture;
   }
   let bottom = 0;
@@ -74,7 +75,7 @@ export function drawAlgorithm(facts, { done } = {}) {
 export function algorithm(facts) {
   const show = () => {
     const done = at.value, step = facts.steps[done - 1], before = facts.steps[done - 2];
-    if (done === 0) return { body: [drawAlgorithm(facts, { done })], said: 'Nothing has been read: every m is −∞, every l and O is 0.' };
+    if (done === 0) return { body: [drawAlgorithm(facts, { done, wide: screenWidth() })], said: 'Nothing has been read: every m is −∞, every l and O is 0.' };
     const words = items(
       facts.S.map((scores, i) => {
         const factor = before ? Math.exp(before.m[i] - step.m[i]) : 0,
@@ -97,7 +98,7 @@ export function algorithm(facts) {
       (done < facts.steps.length
         ? ''
         : ` O / l is attention: ${step.O.map((row, i) => `(${row.map((o) => two(o / step.l[i])).join(', ')})`).join(', ')}.`);
-    return { body: [drawAlgorithm(facts, { done }), words], said };
+    return { body: [drawAlgorithm(facts, { done, wide: screenWidth() }), words], said };
   };
   const at = slider({ name: 'step', label: 'Tiles done', low: 0, high: facts.steps.length, value: 2, play: true });
   return frame(facts, { controls: [at], show });

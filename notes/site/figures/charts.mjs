@@ -1,6 +1,6 @@
 // Charts: a device's memories, stages under its roofs, bytes over N, and the plots of benchmarks and of training.
 import { Picture, axis, bytes, colors, digits, logAxis, tile, width } from './paint.mjs';
-import { checks, choice, frame, h, slider } from './parts.mjs';
+import { checks, choice, frame, h, screenWidth, slider } from './parts.mjs';
 import { readResults } from './results.mjs';
 
 const three = (value) => (value >= 100 ? value.toFixed(0) : digits(value, 3));
@@ -350,7 +350,7 @@ export function plot(facts) {
   const show = () => {
     const wanted = (panel) => ({ ...panel, curves: panel.curves.filter(({ title }) => !title || series.value.includes(title)) });
     const panels = facts.panels.map(wanted).filter((panel) => panel.curves.length > 0);
-    return { body: [drawPlot({ panels }, { wide: innerWidth < 832 ? 260 : width })], said: `${series.value.length} of ${names.length} series.` };
+    return { body: [drawPlot({ panels }, { wide: screenWidth() })], said: `${series.value.length} of ${names.length} series.` };
   };
   const series = checks({ label: 'Choose series', options: names, chosen });
   return frame(facts, { controls: [series], show });

@@ -16,20 +16,20 @@ export function held({ places, bytes }, query, key, transposed) {
 }
 
 export function drawDropout(facts, { query = 0, key = 1, dropped = facts.dropped } = {}) {
-  const picture = new Picture(), cell = 8.5, top = 56;
+  const picture = new Picture(), cell = 8.3, wide = 70, top = 56;
   names.forEach((name, n) => {
-    const { lane, pairs, elements } = held(facts, query, key, n === 1), left = 78 + n * 350;
+    const { lane, pairs, elements } = held(facts, query, key, n === 1), left = wide + n * 362;
     const [down, across] = n === 0 ? ['query', 'key'] : ['key', 'query'];
     const text = `${name}: lane ${lane}, elements ${elements.join(' and ')} of each part`;
-    picture.text(left - 78, 16, text, 'bold');
+    picture.text(left - wide, 16, text, 'bold');
     picture.say(`${text} have query % 8 = ${query} and key % 8 = ${key}. `);
-    picture.text(left - 78, top - 24, `${down} ↓`, 'small soft');
+    picture.text(left - wide, top - 24, `${down} ↓`, 'small soft');
     picture.text(left, top - 24, `${across} →`, 'small soft');
     picture.rect(left, top, 32 * cell, 32 * cell, 'faint rule');
     for (let part = 0; part < 4; ++part) {
       const of = (what) => (what === 'query' ? `word ${words[part]}` : `byte ${part}`);
-      picture.text(left + (8 * part + 4) * cell, top - 8, `${8 * part}: ${of(across)}`, 'small mid soft');
-      picture.text(left - 78, top + (8 * part + 4.5) * cell, `${8 * part}: ${of(down)}`, 'small soft');
+      picture.text(left + (8 * part + 4) * cell, top - 8, `${8 * part}: ${of(across)}`, 'tiny mid soft');
+      picture.text(left - wide, top + (8 * part + 4.5) * cell, `${8 * part}: ${of(down)}`, 'small soft');
       picture.line(left + 8 * part * cell, top, left + 8 * part * cell, top + 32 * cell, 'rule thin');
       picture.line(left, top + 8 * part * cell, left + 32 * cell, top + 8 * part * cell, 'rule thin');
     }

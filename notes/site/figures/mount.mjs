@@ -9,6 +9,9 @@ for (const script of document.querySelectorAll('script[type="application/json"][
   const picture = script.previousElementSibling;
   picture.classList.add('replaced');
   figure.querySelector('.body').setAttribute('aria-label', picture.querySelector('img').alt);
+  // A caption below that says the same is for paper.
+  const caption = script.closest('p')?.nextElementSibling;
+  if (caption?.textContent === facts.title) caption.classList.add('replaced');
   // The picture stands in a paragraph of its own, which holds no section.
   (script.closest('p') ?? script).after(figure);
 }

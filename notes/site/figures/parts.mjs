@@ -1,5 +1,5 @@
 // What figures to touch are put together from: elements, controls, a frame. A figure gets its facts and makes none.
-import { Picture } from './paint.mjs';
+import { Picture, width } from './paint.mjs';
 
 /// An element: attributes, `on…` listeners, children (elements or text).
 export function h(tag, attributes = {}, ...children) {
@@ -93,6 +93,9 @@ export function choice({ name, label, options, value, change }) {
     },
   };
 }
+
+/// How wide a drawing may be that has a form for phones.
+export const screenWidth = () => (innerWidth < 832 ? 260 : width);
 
 /// A picture in a page: where the page is narrower, it scrolls, so that its texts stay legible.
 export function shown(picture, label) {

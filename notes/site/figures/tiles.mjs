@@ -290,8 +290,8 @@ export function drawOwners({ Br, Bc, d, warps, by_keys: byKeys, rows_per_warp: r
           (first > 0 ? ` Warps 0 to ${first - 1} are the producer and hold no rows.` : ''),
         'It needs all of K and V, and no results of other warps.',
       ];
-  picture.say(`${warps} warps. ${whose.join(' ')}`);
-  picture.text(0, 16, `One thread block: ${warps} warps, tiles of ${Br} queries and ${Bc} keys, d = ${d}`, 'bold');
+  picture.say(`${working} warps compute. ${whose.join(' ')}`);
+  picture.text(0, 16, `One thread block: ${working} warps compute, tiles of ${Br} queries and ${Bc} keys, d = ${d}`, 'bold');
   const at = whose.some((text) => 6 * text.length > width - left) ? 0 : left;
   picture.text(at, yS + br + 24, whose[0], 'small soft');
   picture.text(at, yS + br + 41, `${whose[1]} Grey: read by all warps.`, 'small soft');
