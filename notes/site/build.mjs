@@ -105,6 +105,7 @@ export async function build({ root, tool, out, withSolutions }) {
   await eleventy.write();
   if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
   for (const file of links.files) cpSync(join(root, file), join(out, file));
+  for (const [file, text] of links.written) writeFileSync(join(out, file), text);
   const found = indexes(pages.filter(({ group }) => group !== 'missing').map((page) => ({ page, sections: sections.get(page) ?? [{ title: page.title, anchor: '' }] })));
   for (const [name, index] of Object.entries(found))
     writeFileSync(join(out, `assets/search-${name}.js`), `(window.workbookSearch ??= {}).${name} = ${JSON.stringify(JSON.stringify(index))};\n`);

@@ -13,6 +13,7 @@ import cpp from 'highlight.js/lib/languages/cpp';
 import ini from 'highlight.js/lib/languages/ini';
 import json from 'highlight.js/lib/languages/json';
 import python from 'highlight.js/lib/languages/python';
+import { drawStacked } from './figures/diagram.mjs';
 import { figures } from './figures/kinds.mjs';
 import { between, plainFormula, slugOf } from './pages.mjs';
 
@@ -26,9 +27,8 @@ export function highlighted(text, language) {
   return known ? hljs.highlight(text, { language: known, ignoreIllegals: true }).value : escapeHtml(text);
 }
 
-/// Formulas are written as in the comments of the code: P_ij, Σ_j, m_{t+1}, 2^(S − m). In prose, and in indented blocks,
-/// which are formulas, their indices are set low and their exponents high. Fenced blocks, which may be drawings or
-/// tables, keep every character in its place.
+/// Short formulas are written as in the comments of the code: P_ij, Σ_j, m_{t+1}, 2^(S − m). In prose, their indices are
+/// set low and their exponents high.
 const index = /(?<![\p{L}\p{N}_./-])(Σ|[δ∂]?(?:\p{L}|d\p{Lu})|LSE|max|min)_(?:\{([^}]+)\}|([\p{Ll}\p{Lu}]{1,2}|\d|new|old|safe|max|before))(?![\p{Ll}\p{Lu}\p{Nd}_])/gu;
 const exponent = /(?<![\p{L}\p{N}_])(2|10|e)\^(?:\(((?:[^()]|\([^()]*\))+)\)|([−-]?(?:\d+|\p{L}|∞))(?![\p{L}\p{N}_]))/gu;
 export const withIndices = (html) =>
@@ -87,8 +87,7 @@ export function makeMarkdown({ root, links }) {
     return `<pre tabindex="0"${language in languages ? ' class="wraps"' : language === 'text' ? ' class="drawing"' : ''}><code>${highlighted(tokens[i].content, language)}</code></pre>\n`;
   };
   rules.text = (tokens, i) => withIndices(escapeHtml(tokens[i].content));
-  rules.code_block = (tokens, i) =>
-    `<pre tabindex="0" class="drawing"><code>${withIndices(escapeHtml(tokens[i].content))}</code></pre>\n`;
+  rules.code_block = rules.fence;
   rules.code_inline = (tokens, i, options, env) => {
     const code = `<code>${escapeHtml(tokens[i].content)}</code>`;
     const inLink = tokens.slice(0, i).reduce((depth, t) => depth + (t.type === 'link_open') - (t.type === 'link_close'), 0);
@@ -117,8 +116,10 @@ export function makeMarkdown({ root, links }) {
   };
   rules.image = (tokens, i, options, env) => {
     const token = tokens[i], source = token.attrGet('src'), facts = factsOf(root, pageOf(env), source);
-    const image = `<img src="${links.resolve(pageOf(env), source)}" alt="${escapeHtml(token.content)}">`;
-    const framed = `<span class="drawn" tabindex="0">${image}</span>`;
+    const target = links.resolve(pageOf(env), source), stacked = facts?.kind === 'diagram' && drawStacked(facts);
+    const narrow = stacked && links.write(pageOf(env), source.replace('.svg', '.narrow.svg'), stacked.file(facts.title));
+    const image = `${narrow ? `<source media="screen and (max-width: 52rem)" srcset="${narrow}">` : ''}<img src="${target}" alt="${escapeHtml(token.content)}">`;
+    const framed = `<span class="drawn" tabindex="0"><picture>${image}</picture></span>`;
     if (!(facts?.kind in figures)) return framed;
     return `${framed}<script type="application/json" data-figure="${facts.kind}" data-source="${escapeHtml(source)}">${safeJson(facts)}</script>`;
   };

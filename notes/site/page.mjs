@@ -1,4 +1,4 @@
-// What every page does: colours, contents on a narrow screen, solved exercises, copying, search, answers shown in print.
+// What every page does: colours, contents on a narrow screen, solved exercises, copying, search.
 import MiniSearch from 'minisearch';
 import { find, marked, options } from './search.mjs';
 
@@ -152,15 +152,4 @@ document.addEventListener('keydown', (event) => {
   if (event.key !== '/' || event.target.closest('input, select, textarea')) return;
   event.preventDefault();
   words.select();
-});
-
-// --- Print: answers are part of the text on paper --------------------------------------------------------------------
-
-let closed = [];
-window.addEventListener('beforeprint', () => {
-  closed = [...document.querySelectorAll('main details:not([open], .hint, .tables)')];
-  for (const details of closed) details.open = true;
-});
-window.addEventListener('afterprint', () => {
-  for (const details of closed) details.open = false;
 });

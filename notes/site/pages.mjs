@@ -150,6 +150,7 @@ export class Links {
     this.withSolutions = withSolutions;
     this.byPath = new Map(pages.map((page) => [page.path, page]));
     this.files = new Set(); // to be copied as they are
+    this.written = new Map(); // to be written: a file's text
     this.problems = [];
   }
 
@@ -181,6 +182,12 @@ export class Links {
     }
     this.files.add(path);
     return between(page.url, path) + hash;
+  }
+
+  /// A link to a file beside `page` that the site writes itself.
+  write(page, target, text) {
+    this.written.set(posix.join(posix.dirname(page.path), target), text);
+    return target;
   }
 
   /// The page of a file that a lesson names in `code`: one of its own chapter, or any by its path.

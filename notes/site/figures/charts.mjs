@@ -16,9 +16,7 @@ function spread(heights, gap, low, high) {
 }
 /// Names beside the right end of an axis, in their colours, each with a line from its point.
 function drawLabels(picture, labels, right, low, high, leaders = 'rule thin') {
-  const heights = spread(
-    labels.map(({ y }) => y), 15, low, high,
-  );
+  const heights = spread(labels.map(({ y }) => y), 15, low, high);
   labels.forEach(({ x, y, text, color }, i) => {
     if (x < right - 20 || Math.abs(heights[i] - 4 - y) > 8) picture.line(x + 6, y, right + 10, heights[i] - 4, leaders);
     picture.text(right + 14, heights[i], text, color === undefined ? 'small soft' : `k${color % colors} small`);
@@ -248,9 +246,7 @@ function drawMark(picture, x, y, mark, color) {
   if ((mark >> 1) % 3 === 0) picture.dot(x, y, 3.5, names);
   else if ((mark >> 1) % 3 === 1) picture.rect(x - 3.2, y - 3.2, 6.4, 6.4, names);
   else
-    picture.curve(
-      [[x, y - 4], [x + 4, y + 3], [x - 4, y + 3], [x, y - 4]], color,
-    );
+    picture.curve([[x, y - 4], [x + 4, y + 3], [x - 4, y + 3], [x, y - 4]], color);
 }
 
 /// A panel whose x has names: a row for each, and its values to the right.

@@ -44,9 +44,22 @@ function drawCell(picture, cells, i, j, x, y) {
   picture.area([corner(-1), tip, corner(1)], tip[1] - 8 * dy, 7);
 }
 
-export function drawDiagram({ text }) {
-  const cells = text.replace(/\n$/, '').split('\n').map((line) => [...line]);
-  const columns = Math.max(...cells.map((row) => row.length)), wide = Math.min(8, width / columns);
+const cellsOf = (text) => text.replace(/\n$/, '').split('\n').map((line) => [...line]);
+const columnsOf = (cells) => Math.max(...cells.map((row) => row.length));
+
+/// For a phone, two drawings of a text that are four columns apart, one below the other; undefined: the text has none.
+export function drawStacked({ text }) {
+  const cells = cellsOf(text), columns = columnsOf(cells), least = Math.ceil(0.35 * columns);
+  const at = cells[0].findIndex((_, j) => j >= least && j + 4 + least <= columns && cells.every((row) => row.slice(j, j + 4).join('').trim() === ''));
+  const halves = [cells.map((row) => row.slice(0, at).join('').trimEnd()), cells.map((row) => row.slice(at).join('').trimEnd())];
+  const indent = Math.min(...halves[1].filter(Boolean).map((row) => row.search(/\S/)));
+  const all = cellsOf(`${halves[0].join('\n').trimEnd()}\n\n${halves[1].map((row) => row.slice(indent)).join('\n').trimEnd()}`);
+  if (at < 0 || columnsOf(all) > 52 || !halves.every((half) => /[─│■□]/.test(half))) return undefined;
+  return drawDiagram({ text: all.map((row) => row.join('')).join('\n') }, { wide: Math.max(6.1, Math.min(8, 304 / columnsOf(all))) });
+}
+
+export function drawDiagram({ text }, { wide = Math.min(8, width / columnsOf(cellsOf(text))) } = {}) {
+  const cells = cellsOf(text), columns = columnsOf(cells);
   const picture = new Picture(columns * wide), x = (column) => (column + 0.5) * wide, y = (row) => (row + 0.5) * tall;
   const say = (at, row, words, centred) => {
     picture.text(at, y(row) + 4, words, `small${centred ? ' mid' : ''}`);

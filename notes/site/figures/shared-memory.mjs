@@ -35,9 +35,7 @@ export function drawBanks(facts, { paddings = facts.shown } = {}) {
   let top = 4;
   for (const padding of paddings)
     top =
-      drawPadding(
-        picture, facts, facts.paddings.find((p) => p.padding === padding), top,
-      ) + 22;
+      drawPadding(picture, facts, facts.paddings.find((p) => p.padding === padding), top) + 22;
   picture.text(
     28,
     top,

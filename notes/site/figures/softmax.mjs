@@ -26,23 +26,11 @@ export function drawSoftmax(facts, { block = facts.block, done } = {}) {
     picture.line(x + 4, base - m * unit, x + wide - 4, base - m * unit, 's4 wide');
     picture.text(middle, base + 26, digits(m), 'mid');
     const words = roomy ? 'small mid' : 'tiny mid';
-    picture.text(
-      middle,
-      base + 52,
-      !before
-        ? roomy
-          ? 'exp(-inf) = 0'
-          : '0'
-        : roomy
-          ? `exp(${digits(before.m)} - ${digits(m)}) = ${factor.toFixed(4)}`
-          : factor.toFixed(4),
-      words,
-    );
+    const scale = before ? factor.toFixed(4) : '0', power = before ? `exp(${digits(before.m)} - ${digits(m)})` : 'exp(-inf)';
+    picture.text(middle, base + 52, roomy ? `${power} = ${scale}` : scale, words);
     picture.text(middle, base + 78, added.toFixed(4), roomy ? 'mid' : words);
     if (roomy)
-      picture.text(
-        middle, base + 104, `${(before?.l ?? 0).toFixed(4)} x ${factor.toFixed(4)} + ${added.toFixed(4)}`, words,
-      );
+      picture.text(middle, base + 104, `${(before?.l ?? 0).toFixed(4)} x ${factor.toFixed(4)} + ${added.toFixed(4)}`, words);
     picture.text(middle, base + 124, `= ${l.toFixed(4)}`, roomy ? 'mid bold' : 'tiny mid bold');
     picture.say(`After block ${b}: m = ${digits(m)}, factor ${factor.toFixed(4)}, l = ${l.toFixed(4)}. `);
   });

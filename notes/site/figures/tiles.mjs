@@ -41,9 +41,7 @@ function drawCells(picture, launch, facts, left, top, wide) {
   if (facts.row !== undefined)
     picture.rect(left, y(down[facts.row]), wide, y(down[facts.row + 1]) - y(down[facts.row]), 'none s4 wide');
   for (const line of endsOf(facts))
-    picture.curve(
-      line.map(([key, query]) => [x(key), y(query)]), 4,
-    );
+    picture.curve(line.map(([key, query]) => [x(key), y(query)]), 4);
   for (const [ownFirst, ownLast, from, to] of launch.loops ?? []) {
     const [own, ownRows, along, alongRows] = launch.blocks_own_keys ? [Bc, keys, Br, queries] : [Br, queries, Bc, keys];
     const middle = ((ownFirst * own + Math.min((ownLast + 1) * own, ownRows)) / 2) * unit;
@@ -137,12 +135,8 @@ export function tiles(facts) {
   const show = () => {
     const kind = mask.value, packed = kind === 'packed' || kind === 'both',
       lengths = packed ? `+lengths=${lengthsOf(keys.value, sequences.value)}` : '';
-    for (const [control, has] of [
-      [left, kind === 'window'],
-      [right, kind === 'window'],
-      [sequences, packed],
-      [queries, !packed], // as many as keys
-    ])
+    // Packed sequences have as many queries as keys.
+    for (const [control, has] of [[left, kind === 'window'], [right, kind === 'window'], [sequences, packed], [queries, !packed]])
       control.element.hidden = !has;
     const chosen = {
       queries: packed ? keys.value : queries.value, keys: keys.value, rowTile: Number(rowTile.value),
@@ -168,14 +162,8 @@ export function tiles(facts) {
     const said =
       `Of ${all.length} tiles: ${counts.join(', ')}.` +
       (facts.d ? ` A head reads ${size(chosen.mask)} of ${backward ? 'Q and dO' : 'K and V'}; without a mask ${size('none')}.` : '');
-    const ran = calls.find(
-      (c) =>
-        c.queries === chosen.queries &&
-        c.keys === chosen.keys &&
-        c.row_tile === chosen.rowTile &&
-        c.column_tile === chosen.columnTile &&
-        c.mask === chosen.mask,
-    );
+    const ran = calls.find((c) => c.queries === chosen.queries && c.keys === chosen.keys && c.mask === chosen.mask &&
+      c.row_tile === chosen.rowTile && c.column_tile === chosen.columnTile);
     const checked =
       ran === undefined
         ? 'By the definition of the mask; the simulator has not run this call.'

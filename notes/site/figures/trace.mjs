@@ -4,31 +4,17 @@ import { choice, h, shown } from './parts.mjs';
 import { timeline, waits } from './timeline.mjs';
 
 const soft = (text) => h('p', { class: 'soft' }, text);
+const scrolled = (element) => h('div', { class: 'scroll', tabindex: 0 }, element);
 
 /// {rows, left, legend}: the first row is the head, the first `left` columns are words.
 function table({ rows: [head, ...rows], left, legend }) {
-  const row = (cells, tag) =>
-    h(
-      'tr', {}, cells.map((text, i) => h(text === '' ? 'td' : tag, { class: i < left && 'word' }, text)),
-    );
-  return h(
-    'div',
-    {},
-    h(
-      'div', { class: 'scroll', tabindex: 0 },
-      h('table', {}, h('thead', {}, row(head, 'th')), h('tbody', {}, rows.map((r) => row(r, 'td')))),
-    ),
-    legend && soft(legend),
-  );
+  const row = (cells, tag) => h('tr', {}, cells.map((text, i) => h(text === '' ? 'td' : tag, { class: i < left && 'word' }, text)));
+  const all = h('table', {}, h('thead', {}, row(head, 'th')), h('tbody', {}, rows.map((r) => row(r, 'td'))));
+  return h('div', {}, scrolled(all), legend && soft(legend));
 }
 
 const reports = (all) =>
-  all.length === 0
-    ? []
-    : [
-        h('p', {}, 'The simulator reports mistakes:'),
-        ...all.map((text) => h('pre', { class: 'report', tabindex: 0 }, text)),
-      ];
+  all.length === 0 ? [] : [h('p', {}, 'The simulator reports mistakes:'), ...all.map((text) => h('pre', { class: 'report', tabindex: 0 }, text))];
 
 // --- Tile maps -----------------------------------------------------------------------------------------------------
 
@@ -71,10 +57,7 @@ function drawMap({ title, row_name: rowName, column_name: columnName, rows, colu
   }
   picture.width = Math.max(picture.width, x);
   picture.height = y + 16;
-  return h(
-    'figure', {}, h('figcaption', {}, title),
-    h('div', { class: 'scroll', tabindex: 0 }, shown(picture, `tile map: ${title}`)),
-  );
+  return h('figure', {}, h('figcaption', {}, title), scrolled(shown(picture, `tile map: ${title}`)));
 }
 
 // --- One row -------------------------------------------------------------------------------------------------------
@@ -117,33 +100,21 @@ function values(noted) {
           ...(shared ? [Number.isFinite(share) ? `${(100 * share).toFixed(1)} %` : ''] : []),
           ...(shared && O >= 0 ? [of[l] ? number(of[O] / of[l]) : ''] : []),
         ];
-        return h(
-          'tr', { 'data-interval': interval }, cells.map((text) => h('td', {}, String(text))),
-        );
+        return h('tr', { 'data-interval': interval }, cells.map((text) => h('td', {}, String(text))));
       }),
     );
     mark(last);
   };
   const row = choice({ name: 'row', label: 'Row', value: rows[0], change, options: rows.map((r) => [r, r]) });
-  const head = [
-    'interval',
-    ...labels,
-    ...(shared ? ['share of the sum'] : []),
-    ...(shared && O >= 0 ? [`${labels[O]} / l`] : []),
-  ];
+  const head = ['interval', ...labels, ...(shared ? ['share of the sum'] : []), ...(shared && O >= 0 ? [`${labels[O]} / l`] : [])];
   const element = h(
-    'div',
-    { class: 'values' },
-    h('h3', {}, 'One row, tile by tile'),
+    'div', { class: 'values' }, h('h3', {}, 'One row, tile by tile'),
     soft(
       'What the kernel noted of a row of block 0: m in units of log2, l and O relative to it, as registers hold them. Share of the ' +
         'sum: l beside what it comes to, both relative to the last m. The last line is the final one.',
     ),
     row.element,
-    h(
-      'div', { class: 'scroll', tabindex: 0 },
-      h('table', {}, h('thead', {}, h('tr', {}, head.map((text) => h('th', { scope: 'col' }, text)))), body),
-    ),
+    scrolled(h('table', {}, h('thead', {}, h('tr', {}, head.map((text) => h('th', { scope: 'col' }, text)))), body)),
   );
   change();
   return { element, mark };
@@ -221,19 +192,14 @@ function drawAccess({ part, words, rows, bank, bytes: size, banks: firsts }) {
     Array.from({ length: banks }, (_, b) => h(tag, attributes(b), of(b)));
   return [
     h('p', {}, h('b', {}, part), `, ${words}`),
-    h(
-      'div',
-      { class: 'scroll', tabindex: 0 },
+    scrolled(h(
+      'table', { class: 'banks' },
+      h('tr', {}, h('th', { scope: 'row' }, 'bank'), cells(String, 'th', () => ({ scope: 'col' }))),
       h(
-        'table',
-        { class: 'banks' },
-        h('tr', {}, h('th', { scope: 'row' }, 'bank'), cells(String, 'th', () => ({ scope: 'col' }))),
-        h(
-          'tr', {}, h('th', { scope: 'row' }, `${rows ? 'rows' : 'lanes'} that ask for it`),
-          cells((b) => (requests[b] === 0 ? '' : String(requests[b])), 'td', (b) => ({ class: b === bank && 'hot' })),
-        ),
+        'tr', {}, h('th', { scope: 'row' }, `${rows ? 'rows' : 'lanes'} that ask for it`),
+        cells((b) => (requests[b] === 0 ? '' : String(requests[b])), 'td', (b) => ({ class: b === bank && 'hot' })),
       ),
-    ),
+    )),
   ];
 }
 
@@ -334,17 +300,7 @@ export function tracePage({ title, columns }) {
   document.body.classList.add('both');
   const together = h('input', { type: 'checkbox', checked: true });
   const kernels = columns.map((of) => h('div', { class: 'kernel' }, h('h2', {}, of.title), soft(of.input), column(of)));
-  main.append(
-    h(
-      'section',
-      {},
-      h('h2', {}, 'Together'),
-      sums(columns),
-      h(
-        'label', { class: 'together' }, together, " Sliders move together, each by its share of its kernel's intervals",
-      ),
-    ),
-    h('div', { class: 'pair' }, kernels),
-  );
+  const label = h('label', { class: 'together' }, together, " Sliders move together, each by its share of its kernel's intervals");
+  main.append(h('section', {}, h('h2', {}, 'Together'), sums(columns), label), h('div', { class: 'pair' }, kernels));
   tie(kernels, together);
 }
