@@ -708,6 +708,7 @@ async function testQuestions(reader, width) {
     await reader.page.locator('#book-words').fill(query);
     await reader.page.locator('#book-found', { hasText: ' found' }).waitFor({ timeout: 10000 });
     await reader.page.locator('#book-results a').first().click();
+    await reader.page.waitForURL(({ href }) => !href.endsWith('/index.html'));
     const heading = reader.page.getByRole('heading', { name: answer }), { y } = await heading.boundingBox();
     expect(y > 40 && y < 400, `${query}: the answer is at ${y}`);
   }
