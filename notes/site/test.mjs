@@ -946,7 +946,7 @@ function testFormulas(root, out, pages) {
   for (const page of pages.filter((page) => page.path.endsWith('.md'))) {
     const html = readFileSync(join(out, page.url), 'utf8');
     const prose = html.replace(/<script[^]*?<\/script>|<(pre|code)[^]*?<\/\1>|<math[^]*?<\/math>|<[^>]*>/g, '');
-    const left = /\$[^$\n]*\$/.exec(prose) ?? /<pre tabindex="0"(?: class="drawing")?><code>[^<]*([Σ∏∂∇√‖]|\w_\{|\b\w+_ij\b)/.exec(html);
+    const left = /\$[^$\n]*\$/.exec(prose) ?? /<pre tabindex="0"(?: class="drawing")?><code>[^<]*([Σ∏∂∇∫]|\w_\{|\b\w+_ij\b)/.exec(html);
     expect(!left, `${page.path}: not typeset: ${left?.[0]}`);
     found += html.split('<math').length - 1;
   }

@@ -256,13 +256,13 @@ function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, to
     left = narrow ? 6 : Math.min(380, 20 + 6.1 * Math.max(...names.map((name) => name.length))),
     bottom = top + 44 + names.length * step;
   const x = axis(0, 1.05 * Math.max(...curves.flatMap((c) => c.points.map(([, v]) => v))), left, picture.width - 10);
-  picture.text(0, top + 14, title, 'bold');
+  picture.text(0, top + 14, title, narrow ? 'small bold' : 'bold');
   for (const tick of roundTicks(0, x.high)) {
     picture.line(x(tick), top + 30, x(tick), bottom, 'rule thin');
     picture.text(x(tick), bottom + 16, digits(tick), 'small mid soft');
   }
   picture.text(x.to, bottom + 32, label, 'small end soft');
-  names.forEach((name, i) => picture.text(0, top + (narrow ? 48 : 58) + i * step, name, 'small'));
+  names.forEach((name, i) => picture.text(0, top + (narrow ? 48 : 58) + i * step, name, narrow && name.length > 40 ? 'tiny' : 'small'));
   const at = ([i, v]) => [x(v), top + (narrow ? 62 : 54) + i * step];
   curves.forEach(({ title: what, color, points }, n) => {
     if (!narrow) picture.curve(points.map(at), color, '');
@@ -287,7 +287,7 @@ function drawPanel(picture, panel, top) {
   const y = yLog
     ? logAxis(yLow / 1.2, yHigh * 1.2, top + 316, top + 36)
     : axis(fromZero ? 0 : yLow - (yHigh - yLow) * 0.05, yHigh * 1.04, top + 316, top + 36);
-  title.split('\n').forEach((line, i) => picture.text(0, top + 14 + 15 * i, line, i === 0 ? 'bold' : 'small soft'));
+  title.split('\n').forEach((line, i) => picture.text(0, top + 14 + 15 * i, line, i > 0 ? 'small soft' : narrow ? 'small bold' : 'bold'));
   picture.text(
     title.includes('\n') ? x.to : 0, top + 30, yLabel, title.includes('\n') ? 'small end soft' : 'small soft',
   );
