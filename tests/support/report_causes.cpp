@@ -8,7 +8,7 @@ namespace workbook::test {
 namespace {
 
 constexpr const char* kOutside =
-    "your code indexes outside an array; the index must stay below the size that the report names";
+    "your code indexes outside an array; the index must stay within the bounds that the report names";
 constexpr const char* kNotAllLanes =
     "your code calls a warp function in a branch that only some lanes take; all lanes of its mask must reach it";
 constexpr const char* kUnordered =
@@ -88,14 +88,13 @@ constexpr ReportCause causes[] = {
     {simt::Mistake::unseen_store, "unseen-store",
      "the simulator cannot observe this store, of a struct that a function returns; assign the members one by one"},
     {simt::Mistake::uninitialised_shared, "uninitialised-shared",
-     "your code reads shared memory that no thread has written; the writes must cover every element that is read, in "
-     "the tail as well, and a fragment's leading dimension must be that of its tile"},
+     "your code reads shared memory that no thread has written; either the writes must cover every element that is "
+     "read, in the tail as well, or the read must not happen"},
     {simt::Mistake::uninitialised_global, "uninitialised-global",
      "your code reads global memory that nothing has written; the write must come first and cover every element that "
      "is read"},
     {simt::Mistake::written_twice, "written-twice",
-     "an output element is written more than once; the thread blocks and threads must divide the elements, so that "
-     "each has one writer"},
+     "an output element is written more than once; each must be written once, by one thread"},
     {simt::Mistake::never_written, "never-written",
      "some output elements are never written; the grid, the loops and the bounds must cover every row, and no thread "
      "may return before it has written its elements"},
