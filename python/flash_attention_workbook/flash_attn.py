@@ -61,7 +61,7 @@ def _attention(
     else:
         results = _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, packed)
     O, lse = results if return_attn_probs else (results, None)
-    O = O.transpose(1, 2) if entry.is_torch(O) else O.swapaxes(1, 2)
+    O = O.transpose(1, 2).contiguous() if entry.is_torch(O) else O.swapaxes(1, 2).copy()
     if packed:
         O, lse = O[0], None if lse is None else lse[0]
     return (O, lse, None) if return_attn_probs else O
@@ -104,7 +104,7 @@ def flash_attn_func(
     q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
     deterministic=False, return_attn_probs=False, fallback=False, *, sink=None, pad=False,
 ):  # fmt: skip
-    """FlashAttention-2's function of this name: O, (B, Nq, H, d).
+    """FlashAttention-2's function of this name: O, (B, Nq, H, d), contiguous.
 
     q: (B, Nq, H, d); k, v: (B, Nk, Hkv, d), H a multiple of Hkv; float16 or bfloat16, under torch.autocast float32 too.
     softmax_scale multiplies Q Kᵀ; None: 1/√d. causal: aligned to the last query and key. window_size: the numbers of
@@ -158,7 +158,7 @@ def flash_attn_varlen_func(
     window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False,
     block_table=None, fallback=False, *, sink=None, pad=False,
 ):  # fmt: skip
-    """FlashAttention-2's function of this name, for S packed sequences: O, (T, H, d).
+    """FlashAttention-2's function of this name, for S packed sequences: O, (Tq, H, d), contiguous.
 
     q: (Tq, H, d); k, v: (Tk, Hkv, d). cu_seqlens_q, cu_seqlens_k: (S + 1) whole numbers, the first row of each sequence
     and then the end of the last one; arrays, or tensors on any device. The call reads them on the host, for which it

@@ -27,10 +27,8 @@ def accepts(name, parameters):
     for option, off in OFF.items():
         if parameters.get(option, off) != off:
             return option
-    if parameters.get("mha_type", "mha") != "mha" and not suite.shared_heads():
-        return "mqa and gqa"
-    d = parameters["d"]
-    return "" if d in suite.head_dims(parameters.get("dtype", torch.float16)) else f"d = {d}"
+    shared = parameters.get("mha_type", "mha") != "mha"
+    return suite.unserved(parameters["d"], parameters.get("dtype", torch.float16), shared)
 
 
 def main():

@@ -5,7 +5,7 @@ losses that contain the LSE, and deterministic gradients, a thousand times each.
 
 CHECKOUT: of github.com/Dao-AILab/flash-attention. The library needs chapter 15, or 18 and 19. Its rule: the error
 against fp32 is at most twice that of the same computed in the low precision by PyTorch, plus 2 units in the last place.
-In twelve cases that is less than the rounding of O to bf16 (notes/pytorch.md). No stage has windows with a negative
+In some cases that is less than the rounding of O to bf16 (EXPECTED, and notes/pytorch.md). No stage has windows with a negative
 side, or lengths by seqused: these cases, more than a hundred thousand, are not made.
 """
 
@@ -25,6 +25,17 @@ FILES = {
     ],
     "test_flash_attn_race_condition.py": ["test_flash_attn_output"],
 }  # fmt: skip
+# dsink = -Σ P_sink·D, and D = Σ dO·O of an O in bf16, whose rounding has a relative rms of 2^-9.2 per element. With
+# O of rms sqrt(e/96), over 9·64 queries: 24·P_sink·2^-9.2·sqrt(64·e/96) = 0.054·P_sink = 0.00034·exp(sink). The error
+# of this head is 0.0009, of the others up to 0.0020. PyTorch's bf16 gradients use no O. Their largest error plus 2
+# units in the last place of this dsink is 0.0007.
+EXPECTED = {
+    f"test_flash_attn_output[64-128-64-True-0-0.0-{deterministic}-False-True-mqa-dtype0]": (
+        "dSink: diff=tensor([0.0009, 0.0002, 0.0006, 0.0020, 0.0002, 0.0000]",
+        "dSink's tolerance is below the rounding of O to bf16",
+    )
+    for deterministic in (False, True)
+}
 
 
 def accepts(name, parameters):
@@ -32,8 +43,7 @@ def accepts(name, parameters):
         return "has_qv"
     if parameters.get("num_splits", 1) > 1:
         return "num_splits"
-    d = parameters.get("d", 64)
-    return "" if d in suite.head_dims(parameters.get("dtype", "bfloat16")) else f"d = {d}"
+    return suite.unserved(parameters.get("d", 64), parameters.get("dtype", "bfloat16"))
 
 
 def main():
@@ -46,7 +56,7 @@ def main():
         file = suite.cut(given.checkout / "tests" / "cute" / name, options)
         codes.append(suite.run(
             f"FlashAttention-4, tests/cute/{name}", given, file, FILES[name], accepts,
-            [suite.HERE / "shims" / "flash_attn_4"], "flash_attn.cute.interface",
+            [suite.HERE / "shims" / "flash_attn_4"], "flash_attn.cute.interface", EXPECTED,
         ))  # fmt: skip
     return max(codes)
 

@@ -4,7 +4,16 @@ Qwen 3, on batches and on packed sequences.
     python3 tests/peers/transformers_models.py [--libraries libworkbook_cuda.so] [--only Gemma]
 
 The library needs chapter 15, or 18 and 19. Compared with eager attention in fp32, the logits and the gradient of every
-parameter may have twice the error (root mean square) of eager attention in bf16. The exit code is 0 if all have.
+parameter may have twice the error (root mean square, rms) of eager attention in bf16. The exit code is 0 if all have.
+
+Two lower bounds of what is allowed:
+- The results are bf16, so an error of 2^-8 of a tensor's rms is always allowed. The gradient of gpt-oss's router bias is
+  two numbers g and -g: the ratio of two rounding errors of one number exceeds 2 in 3 of 10 cases.
+- With one visible key per query, P = 1, so dS = P (dP - D) and the gradients of q_proj and k_proj are exactly 0, also in
+  eager attention. The stages compute dP and D as two fp32 sums of the same d products: they differ by at most
+  2d·2^-24·|dO||V|. Thus |dK| <= 2d·2^-24·scale·|Q||V|·|dO|, where |dO| is |dV|. With d = 64 and the elements of Q and V
+  of size 0.08·sqrt(256) = 1.28, this is 2d·2^-24·sqrt(d)·1.28^2 = 2^-13.3 of |dV|. So where the exact gradient is 0, an
+  error of 2^-13 of the rms of the gradient of the layer's v_proj is allowed.
 """
 
 import argparse
@@ -12,6 +21,7 @@ import copy
 import math
 import os
 import pathlib
+import re
 import sys
 
 BOOK = pathlib.Path(__file__).resolve().parents[2]
@@ -96,8 +106,15 @@ def ratios(kind, options, lengths):
     if right.keys() != got.keys():
         raise AssertionError(f"gradients of {sorted(right.keys() ^ got.keys())}")
     rms = lambda x: x.pow(2).mean().sqrt().item()
+
+    def least(name, x):
+        """Half of the error that is always allowed."""
+        if x.any():
+            return 2**-9 * rms(x)
+        return 2**-14 * rms(right[re.sub("[qk]_proj", "v_proj", name)])
+
     return {
-        name: rms(got[name] - x) / max(rms(eager[name] - x), 1e-6 * rms(x), 1e-12) for name, x in right.items()
+        name: rms(got[name] - x) / max(rms(eager[name] - x), least(name, x), 1e-12) for name, x in right.items()
     }
 
 

@@ -38,6 +38,7 @@ def layouts(q, k, v):
         *map(flat, (q, k, v)), *given, causal=True, return_attn_probs=True
     )
     assert probs is None
+    assert expected.flags.c_contiguous and out.flags.c_contiguous, "O is not contiguous"
     equal(out, rows, "varlen")
     equal(packed_lse, lse.swapaxes(0, 1).reshape(H, B * N), "the LSE of varlen")
     equal(workbook.flash_attn_varlen_qkvpacked_func(flat(qkv), starts, N, causal=True), rows, "varlen qkvpacked")
