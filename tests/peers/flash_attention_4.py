@@ -5,8 +5,8 @@ losses that contain the LSE, and deterministic gradients, a thousand times each.
 
 CHECKOUT: of github.com/Dao-AILab/flash-attention. The library needs chapter 15, or 18 and 19. Its rule: the error
 against fp32 is at most twice that of the same computed in the low precision by PyTorch, plus 2 units in the last place.
-In some cases that is less than the rounding of O to bf16 (EXPECTED, and notes/pytorch.md). No stage has windows with a negative
-side, or lengths by seqused: these cases, more than a hundred thousand, are not made.
+In some cases that is less than the rounding of O to bf16 (EXPECTED, and notes/pytorch.md). No stage has windows with a
+negative side, or lengths by seqused: these cases, more than a hundred thousand, are not made.
 """
 
 import os

@@ -23,8 +23,8 @@ BOOK = HERE.parents[1]
 
 class Selection:
     """A plugin of pytest. functions: what the names of the tests begin with. accepts(test, parameters): why a case is
-    left out, or an empty text; without pytest's parameters, they are {"case": the name}. expected: why a case may fail
-    with one text, as {case: (text, reason)}; such failures are counted apart."""
+    left out, or an empty text; without pytest's parameters, they are {"case": the name}. expected: {case: (text,
+    reason)}; a failure of the case with this text is counted apart, with the reason."""
 
     def __init__(self, functions, accepts, limit, expected):
         self.functions, self.accepts, self.limit, self.expected = functions, accepts, limit, expected

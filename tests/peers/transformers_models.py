@@ -7,10 +7,10 @@ The library needs chapter 15, or 18 and 19. Compared with eager attention in fp3
 parameter may have twice the error (root mean square, rms) of eager attention in bf16. The exit code is 0 if all have.
 
 Two lower bounds of what is allowed:
-- The results are bf16, so an error of 2^-8 of a tensor's rms is always allowed. The gradient of gpt-oss's router bias is
-  two numbers g and -g: the ratio of two rounding errors of one number exceeds 2 in 3 of 10 cases.
-- With one visible key per query, P = 1, so dS = P (dP - D) and the gradients of q_proj and k_proj are exactly 0, also in
-  eager attention. The stages compute dP and D as two fp32 sums of the same d products: they differ by at most
+- The results are bf16, so an error of 2^-8 of a tensor's rms is always allowed. The gradient of gpt-oss's router bias
+  is two numbers g and -g: the ratio of two rounding errors of one number exceeds 2 in 3 of 10 cases.
+- With one visible key per query, P = 1, so dS = P (dP - D) and the gradients of q_proj and k_proj are exactly 0, also
+  in eager attention. The stages compute dP and D as two fp32 sums of the same d products: they differ by at most
   2d·2^-24·|dO||V|. Thus |dK| <= 2d·2^-24·scale·|Q||V|·|dO|, where |dO| is |dV|. With d = 64 and the elements of Q and V
   of size 0.08·sqrt(256) = 1.28, this is 2d·2^-24·sqrt(d)·1.28^2 = 2^-13.3 of |dV|. So where the exact gradient is 0, an
   error of 2^-13 of the rms of the gradient of the layer's v_proj is allowed.
