@@ -68,7 +68,8 @@ class Selection:
             if report.skipped:
                 self.results[name]["late"] += 1
         elif report.skipped and report.when in ("setup", "call"):
-            why = getattr(report, "wasxfail", "") or report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            why = getattr(report, "wasxfail", "") or why
             self.results[name]["skipped"] += 1
             self.skipped[why.removeprefix("Skipped: ").splitlines()[0][:160]] += 1
         elif report.failed:
