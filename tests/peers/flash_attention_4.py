@@ -35,7 +35,13 @@ EXPECTED = {
         "dSink's tolerance is below the rounding of O to bf16",
     )
     for deterministic in (False, True)
-}
+} | {
+    # One query and a sink: D = Σ dO·O of the same O. In float64, dq of the stored O is off by 0.0253; the kernel's dq is
+    # off by 0.0254.
+    "test_flash_attn_output[1-1-128-False-1-0.0-False-False-True-mqa-dtype0]": (
+        "assert 0.02734375 <= ((2 * 0.0078125) + 0.0078125)", "dq's tolerance is below the rounding of O to bf16",
+    ),
+}  # fmt: skip
 
 
 def accepts(name, parameters):
