@@ -381,8 +381,10 @@ Tensor* check_global(Lane& lane, std::uintptr_t address, std::size_t size, Acces
   if (tensor == nullptr) [[unlikely]] {
     const LaunchState& launch = *lane.block->launch;
     if (address - reinterpret_cast<std::uintptr_t>(launch.parameters) < launch.parameter_bytes) return nullptr;
-    if (in_static_storage(address)) return nullptr;  // constants, and __device__ variables
-    end_outside(lane, address, size, access, pc, {}, describe_stray(address));
+    const bool is_static = in_static_storage(address);
+    if (is_static && access == Access::read) return nullptr;  // constants
+    end_outside(lane, address, size, access, pc, {},
+                is_static ? "in a static variable, which a kernel may only read" : describe_stray(address));
   }
   if (address + size > tensor->high) [[unlikely]] {
     end_outside(lane, address, size, access, pc, element_of(*tensor, address), "which extend past the end");

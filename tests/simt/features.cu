@@ -55,6 +55,13 @@ __global__ void divergent_loop(const float* a, float* b) {
   b[threadIdx.x] = sum;
 }
 
+__global__ void write_of_static(float* b) {
+  static float kept[32];
+  static constexpr float constants[] = {1, 2};
+  kept[threadIdx.x] = constants[threadIdx.x % 2];
+  b[threadIdx.x] = kept[threadIdx.x];
+}
+
 }  // namespace
 
 void run_annotated() {
@@ -83,6 +90,10 @@ void run_long_loop(int n) {
 void run_endless_barriers() {
   auto b = output("b", 64);
   launch(endless_barriers, dim3(1), dim3(64), 0, b.data());
+}
+void run_write_of_static() {
+  auto b = output("b", 32);
+  launch(write_of_static, dim3(1), dim3(32), 0, b.data());
 }
 void run_divergent_loop() {
   auto a = floats("a", 256);

@@ -13,5 +13,7 @@ void run_long_loop(int n);
 /// Passes block barriers until the launch is interrupted.
 void run_endless_barriers();
 void run_divergent_loop();
+/// Writes a static variable of the kernel.
+void run_write_of_static();
 
 }  // namespace zoo

@@ -41,6 +41,10 @@ TEST_CASE("an open exercise in a kernel is thrown by the launch, and its consequ
   CHECK(simt::last_launch().notes.size() <= 2);  // no further block starts once the launch has failed
 }
 
+TEST_CASE("a kernel may read static variables, and write none") {
+  CHECK_THROWS_WITH(zoo::run_write_of_static(), ContainsSubstring("4 bytes, in a static variable"));
+}
+
 TEST_CASE("annotations are kept by block") {
   simt::clear_launches();
   zoo::run_annotated();
