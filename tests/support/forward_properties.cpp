@@ -423,9 +423,10 @@ void expect_repeatable(int runs, bool in_other_orders) {
 
 namespace {
 
-void expect_moved(const Moves& moves, const Problem& problem, const Tiles& tiles) {
+void expect_moved(const Moves& moves, const Input& given, const Tiles& tiles) {
+  const Problem& problem = given.problem;
   const Shape& s = problem.shape;
-  const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+  const worker::Reply reply = expect_attention(problem, given.name, tiles.numbers()).reply;
   const double row = double(s.d) * 2, heads = double(s.B * s.H);
   const std::string how = text(problem, tiles);
   const auto expect_bytes = [&](const std::string& name, double bytes, const std::string& why) {
@@ -477,10 +478,10 @@ void expect_moves(const Moves& moves) {
   for (const bool causal : masks()) {
     for (const auto& [Nq, Nk] : {std::pair{200, 150}, {256, 256}, {200, 333}, {333, 200}})
       for (const Tiles& tiles : all_tiles(64))
-        expect_moved(moves, input("normal", {1, 2, 2, Nq, Nk, 64}, 107, causal).problem, tiles);
+        expect_moved(moves, input("normal", {1, 2, 2, Nq, Nk, 64}, 107, causal), tiles);
     for (const std::int64_t d : head_dims())
       for (const auto& [Nq, Nk] : {std::pair{1, 300}, {300, 1}, {150, 130}})
-        expect_moved(moves, input("normal", {1, 2, 2, Nq, Nk, d}, 108, causal).problem, usual_tiles(d));
+        expect_moved(moves, input("normal", {1, 2, 2, Nq, Nk, d}, 108, causal), usual_tiles(d));
   }
 }
 
@@ -488,7 +489,7 @@ void expect_wide_tiles(const std::string& way) {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const std::int64_t Nq = 256, Nk = 192, q_tiles = tiles_of(Nq, usual_tiles(d).Br);
-    const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 5), usual_tiles(d)).reply;
+    const worker::Reply reply = expect_right(input("normal", {1, 1, 1, Nq, Nk, d}, 5), usual_tiles(d)).reply;
     for (const char* tensor : {"Q", "K", "V"}) {
       if (way != "async") continue;
       expect_count(
@@ -508,8 +509,8 @@ void expect_matmuls_beside_copies(std::int64_t d, double alone) {
   require_counters();
   for (const Tiles& tiles : all_tiles(d)) {
     const std::int64_t kv_tiles = 4;
-    const worker::Reply reply =
-        attention(input("normal", {1, 1, 1, tiles.Br, kv_tiles * tiles.Bc, d}, 5).problem, tiles.numbers()).reply;
+    const Input given = input("normal", {1, 1, 1, tiles.Br, kv_tiles * tiles.Bc, d}, 5);
+    const worker::Reply reply = expect_attention(given.problem, given.name, tiles.numbers()).reply;
     expect_beside_copies(counter(reply, "multiply_calls"), counter(reply, "multiplies_beside_copies"),
                          alone / double(kv_tiles),
                          fmt::format("all but {} of the last of {} K/V tiles, d={}, {}",
@@ -520,7 +521,7 @@ void expect_matmuls_beside_copies(std::int64_t d, double alone) {
 void expect_wide_O() {
   require_counters();
   for (const std::int64_t d : head_dims()) {
-    const AttentionResult result = attention(input("normal", {1, 2, 2, 128, 64, d}, 96), Tiles{});
+    const AttentionResult result = expect_right(input("normal", {1, 2, 2, 128, 64, d}, 96), Tiles{});
     expect_wide(result.reply, "O", "store", double(2 * 128 * d * 2), fmt::format("O is written once, d={}", d));
   }
 }
@@ -549,8 +550,7 @@ void expect_issue_windows(const worker::Reply& reply, double last, const std::st
 
 void expect_no_extra_memory(const std::string& stored, std::int64_t needed) {
   for (const std::int64_t N : {64, 256}) {
-    const AttentionResult result = attention(input("normal", {1, 1, 1, N, N, 64}, 110, last_mask()), Tiles{});
-    expect_written(result.O.values[0], "O");
+    const AttentionResult result = expect_right(input("normal", {1, 1, 1, N, N, 64}, 110, last_mask()), Tiles{});
     expect(
         result.reply.extra_bytes == needed,
         fmt::format("at N = {} the stage allocated {} bytes of device memory in addition to Q, K, V, O and the LSE; it "
