@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "common/attention/random.hpp"
 
@@ -10,7 +11,7 @@ namespace {
 
 /// Independent random streams for Q, K, V and for the other values that a kind draws.
 std::uint64_t stream(std::uint64_t seed, std::uint64_t number) {
-  return Random(seed ^ number << 56).bits();
+  return Random((seed ^ number << 56) + grading_seed()).bits();
 }
 
 void fill_normal(Tensor<float>& tensor, std::uint64_t seed, double mean = 0) {
@@ -229,8 +230,13 @@ Problem make_input(const std::string& kind, const InputOptions& options) {
   return problem;
 }
 
+std::uint64_t grading_seed() {
+  static const char* const given = std::getenv("WORKBOOK_SEED");
+  return given == nullptr ? 0 : std::strtoull(given, nullptr, 16);
+}
+
 std::vector<float> normal_values(std::size_t count, std::uint64_t seed) {
-  Random random(seed);
+  Random random(seed + grading_seed());
   std::vector<float> values(count);
   for (float& value : values) value = float(random.normal());
   return values;

@@ -33,7 +33,11 @@ const std::vector<InputKind>& input_kinds();
 /// std::normal_distribution. For an unknown kind, an InputError lists the kinds.
 Problem make_input(const std::string& kind, const InputOptions& options);
 
-/// `count` numbers from a seeded unit normal distribution (the same on every platform).
+/// The seed of a grading, to which the tests' seeds are added, so that no answer can have a table of their inputs: the
+/// environment's WORKBOOK_SEED. 0 elsewhere.
+std::uint64_t grading_seed();
+
+/// `count` numbers from a seeded unit normal distribution (with grading_seed() added; the same on every platform).
 std::vector<float> normal_values(std::size_t count, std::uint64_t seed);
 
 }  // namespace workbook

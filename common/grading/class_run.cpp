@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <thread>
 
@@ -104,11 +106,11 @@ bool grade(const Course& course, const ClassOptions& options, const std::string&
     known = record && record->key == key;
     graded = known ? *record : grade_one(course, shared, slot, handed_in);
     graded.key = key;
+    if (!known) graded.verified_on = course.verified_on;
   });
   graded.student = submission.student;
   graded.path = line_text(submission.path.string());
   graded.assignment = course.assignment.title;
-  graded.verified_on = course.verified_on;
   graded.isolation = shared.workshop.isolation().record;
   graded.hidden_results = course.assignment.hidden_results;
   graded.leaderboard = course.assignment.leaderboard;
@@ -140,6 +142,13 @@ std::size_t write_tables(const fs::path& out, const std::vector<Submission>& sub
   return whole_class.size();
 }
 
+/// Draws the seed of the tests' inputs (grading_seed) unless the environment has one. Returns the variable.
+std::string draw_seed() {
+  std::random_device device;
+  ::setenv("WORKBOOK_SEED", fmt::format("{:08x}", device()).c_str(), /*replace=*/0);
+  return fmt::format("inputs of WORKBOOK_SEED={}", std::getenv("WORKBOOK_SEED"));
+}
+
 }  // namespace
 
 void prepare_grading(const judge::Workspace& workspace, const CourseOptions& options) {
@@ -148,7 +157,8 @@ void prepare_grading(const judge::Workspace& workspace, const CourseOptions& opt
 
 GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& options,
                         const std::function<void(const Graded&)>& on_graded) {
-  const Course course = load_course(workspace, options);
+  Course course = load_course(workspace, options);
+  course.verified_on.push_back(draw_seed());
   const std::vector<Submission> submissions = name_submissions(options.submissions);
   build_course(course);
   std::vector<Submission> mine;

@@ -54,6 +54,7 @@ std::array<std::uint32_t, 4> philox(Words w) {
 }  // namespace
 
 TEST_CASE("Philox gives the known answers", "[17.1]") {
+  const auto own = std::uint32_t(grading_seed());
   // Random123's kat_vectors, then numbers of any kind.
   std::vector<Words> inputs{{0, 0, 0, 0, 0, 0},
                             {~0u, ~0u, ~0u, ~0u, ~0u, ~0u},
@@ -61,7 +62,7 @@ TEST_CASE("Philox gives the known answers", "[17.1]") {
   const std::array<std::uint32_t, 4> known[] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
                                                 {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
                                                 {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
-  for (std::uint32_t n = 0; n < 29; ++n) inputs.push_back({n, 7 * n, n * n, 0, 17, n / 2});
+  for (std::uint32_t n = 0; n < 29; ++n) inputs.push_back({n + own, 7 * n, n * n, 0, 17 + own, n / 2});
   std::vector<std::int32_t> given;
   for (const Words& words : inputs) given.insert(given.end(), words.begin(), words.end());
   const auto got = numbers_of("draw", {{"n", double(inputs.size())}}, given, 4 * inputs.size());
@@ -83,7 +84,7 @@ namespace {
 
 /// Lanes and bits of one block, in which a row is a query or, transposed, a key.
 void expect_bits(bool transposed) {
-  const std::int32_t seed[] = {77, 5};
+  const std::int32_t seed[] = {std::int32_t(77 + grading_seed()), 5};
   for (const auto& [dropped, head, first_query, first_key] :
        {std::array{128, 0, 0, 0}, {26, 3, 64, 96}, {230, 1, 32, 0}, {128, 65536, 0, 1 << 20}}) {
     const auto got = numbers_of<std::int32_t>("bits",
