@@ -106,8 +106,8 @@ NameCounts refused_names(std::string_view preprocessed) {
           count(counts, fmt::format("#include {}", marker->file.substr(marker->file.rfind('/') + 1)), here);
         here = *marker;
         --here.line;  // it gives the number of the next line
+        i = end;
       }
-      i = end;
     }
     if (i < preprocessed.size() && !is_word(preprocessed[i])) here.line += preprocessed[i++] == '\n';
     if (i >= preprocessed.size() || !is_word(preprocessed[i])) continue;
