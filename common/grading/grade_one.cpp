@@ -19,8 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 using book::Chapter;
-using judge::CallGraph, judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict,
-    judge::Workspace;
+using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict, judge::Workspace;
 using worker::WorkerBuilt;
 using Files = std::map<std::string, std::string>;  ///< name relative to the book -> text
 
@@ -48,6 +47,8 @@ std::string why_left_out(const WorkerBuilt& built) {
   if (error == std::string::npos) return "the chapter does not compile with them";
   return fmt::format("the chapter does not compile with them ({})", built.log.substr(error, end - error));
 }
+
+constexpr int kMostRounds = 3;  ///< of the search for the exercises that an exercise's tests need
 
 /// A random part of names that no submission can predict.
 std::string new_token() {
@@ -212,78 +213,12 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
   }
 }
 
-using BuildOne = std::function<WorkerBuilt(const worker::WorkerJob&)>;
-
-/// The call graph of a job; empty if it does not compile.
-CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
-  job.name += ".calls";
-  job.flags = judge::call_graph_flags();
-  CallGraph graph;
-  if (const WorkerBuilt built = build(job); built.ok) graph.add(built.calls);
-  return graph;
-}
-
 /// The book's own answers of a chapter, compiled as a submission is.
 worker::WorkerJob books_job(const Course& course, const Chapter& chapter, Backend backend) {
   const Tree tree{"book", solutions_tree(course.workspace, chapter).folder};
   worker::WorkerJob job = whole_job(course.workspace, chapter, tree, backend);
   job.name = kBooks + job.name;
   return job;
-}
-
-/// The call graph of the book's own answers, compiled for the first submission that needs it.
-const CallGraph& books_calls(const Course& course, Shared& shared, const Chapter& chapter, const BuildOne& build) {
-  const std::lock_guard lock(shared.calls_mutex);
-  CallGraph& calls = shared.calls[chapter.number];
-  if (calls.empty()) calls = call_graph(books_job(course, chapter, course.backends.at(chapter.number).front()), build);
-  if (calls.empty()) throw std::runtime_error("the compiler gives no call graph of the book's own answers");
-  return calls;
-}
-
-std::map<std::string, book::MarkedFile> solution_of(const Course& course, const Chapter& chapter) {
-  std::map<std::string, book::MarkedFile> solution;
-  for (const std::string& file : chapter.files)
-    solution[file] = book::parse_reader(file, book::read_file(course.workspace.book.solution(chapter, file)));
-  return solution;
-}
-
-std::set<std::string> open_of(const Chapter& chapter) {
-  std::set<std::string> open;
-  for (const book::Exercise& exercise : chapter.exercises) open.insert(exercise.id);
-  return open;
-}
-
-/// If an exercise's answer calls the answer to another exercise, judges it on the whole chapter, where both are the
-/// student's own. Uses the call graph of the whole chapter; if it does not compile, that of each graft.
-void judge_callers_on_whole(const Course& course, Shared& shared, const Chapter& chapter, const judge::Built& built,
-                            const BuildOne& build, judge::Plan& plan, std::vector<std::string>& notes) {
-  std::map<std::string, judge::PlannedExercise*> grafts;
-  for (auto& [id, exercise] : plan.exercises)
-    if (!exercise.worker.empty() && exercise.worker != plan.whole && !exercise.worker.starts_with("solutions/"))
-      grafts[id] = &exercise;
-  if (grafts.empty()) return;
-  const CallGraph& books = books_calls(course, shared, chapter, build);
-  const auto solution = solution_of(course, chapter);
-  const std::set<std::string> open = open_of(chapter);
-  // A chapter that did not compile, or not in time, is not compiled again.
-  const bool whole = built.contains(plan.whole) && built.at(plan.whole).ok;
-  const CallGraph own = whole ? call_graph(plan.jobs.at(plan.whole), build) : CallGraph();
-  const std::set<std::string> of_whole =
-      own.empty() ? std::set<std::string>() : judge::calls_of_others(books, own, solution, open);
-  for (const auto& [id, exercise] : grafts) {
-    bool calls = of_whole.contains(id);
-    if (own.empty()) {
-      if (!built.at(exercise->worker).ok) continue;
-      const CallGraph graft = call_graph(plan.jobs.at(exercise->worker), build);
-      calls = graft.empty() || judge::calls_of_others(books, graft, solution, open).contains(id);
-    }
-    if (!calls) continue;
-    exercise->worker = plan.whole;
-    notes.push_back(
-        fmt::format("your answer to {} calls the answer to another exercise, or makes a call through a pointer whose "
-                    "target is unknown: it was tested with your own answers to the other exercises",
-                    id));
-  }
 }
 
 /// Copies tests and notes.
@@ -344,6 +279,90 @@ RunRequest request_for(const Course& course, Workshop& workshop, unsigned slot, 
   return request;
 }
 
+/// A submission of a chapter with the book's answers. Each differs from the book's own by a comment, so it has a graft.
+Files books_answers(const Course& course, const Chapter& chapter) {
+  Files files;
+  for (const auto& [name, released] : course.pristine) {
+    if (!is_of(chapter, name)) continue;
+    std::string text = released;
+    const fs::path path = course.workspace.book.solution(chapter, fs::path(name).filename());
+    for (const book::Region& region : book::parse_reader(name, book::read_file(path)).regions) {
+      std::vector<std::string> body{"//"};
+      body.insert(body.end(), region.body.begin(), region.body.end());
+      if (chapter.find(region.id) != nullptr)
+        text = book::replace_body(book::parse_reader(name, text), region.id, body);
+    }
+    files[name] = text;
+  }
+  return files;
+}
+
+/// For each of these exercises, the others that are stubs in its graft: those without which its tests pass on the
+/// book's answer. Determined once for all submissions, by running the tests. `open`: the graded exercises of the
+/// chapter.
+Stubs stubs_of(const Course& course, Shared& shared, unsigned slot, const Chapter& chapter, RunRequest request,
+               const std::set<std::string>& exercises) {
+  const std::lock_guard lock(shared.stubs_mutex);
+  Stubs& known = shared.stubs[{chapter.number, request.backend}];
+  Stubs stubs = known;
+  std::set<std::string> left;
+  for (const std::string& id : exercises) {
+    if (known.contains(id)) continue;
+    left.insert(id);
+    for (const book::Exercise& other : chapter.exercises)
+      if (other.id != id) stubs[id].insert(other.id);
+  }
+  if (left.empty()) return known;
+  const Files answers = books_answers(course, chapter);
+  Mirror books(course, shared.workshop.mirror(slot) / "books", answers);
+  GradedSubmission ignored;
+  books.compose(chapter, answers, {}, ignored.notes);
+  // A test reports one stub at a time. Where there are many, the tests run a whole kernel.
+  for (int round = 0; !left.empty(); ++round) {
+    Chapter remaining = chapter;
+    std::erase_if(remaining.exercises, [&](const book::Exercise& exercise) { return !left.contains(exercise.id); });
+    request.groups.assign(left.begin(), left.end());
+    request.stubs = stubs;
+    request.token = books.token();
+    judge::Plan plan = make_plan(books.workspace(), remaining, books.tree(chapter), request);
+    plan.jobs.erase(plan.whole);
+    GradedSubmission found;
+    run_tests(course, books.workspace(), remaining, plan, build_plans(books.workspace(), {plan}, request.build),
+              request, shared, found);
+    left.clear();
+    for (const CountedTest& test : found.tests) {
+      if (!has_failed(test) || !stubs.contains(test.verdict.exercise)) continue;
+      std::set<std::string>& unneeded = stubs.at(test.verdict.exercise);
+      if (test.verdict.result != Result::blocked || round == kMostRounds) unneeded.clear();
+      if (unneeded.erase(test.verdict.blocked_by) > 0) left.insert(test.verdict.exercise);
+    }
+  }
+  return known = stubs;
+}
+
+/// Judges the exercises whose answers have reached the stub of another exercise, which the book's answer does not, on
+/// the whole chapter: with the student's own answers.
+void judge_callers_on_whole(const Course& course, const Workspace& mirror, const Chapter& chapter, judge::Plan plan,
+                            const judge::Built& built, RunRequest request, const Shared& shared,
+                            GradedSubmission& graded) {
+  std::set<std::string> callers;
+  for (const auto& [id, exercise] : plan.exercises)
+    if (exercise.worker.starts_with("grafts/") && std::ranges::any_of(graded.tests, [&](const CountedTest& test) {
+          return test.verdict.exercise == id && test.verdict.result == Result::blocked;
+        }))
+      callers.insert(id);
+  for (const std::string& id : callers) {
+    std::erase_if(graded.tests, [&](const CountedTest& test) { return test.verdict.exercise == id; });
+    plan.exercises.at(id).worker = plan.whole;
+    request.groups = {id};
+    run_tests(course, mirror, chapter, plan, built, request, shared, graded);
+    graded.notes.push_back(fmt::format(
+        "your answer to {} calls the answer to another exercise: it was tested with your own answers to the "
+        "other exercises",
+        id));
+  }
+}
+
 /// Runs a chapter's tests, public and hidden, on each of its backends.
 void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, const Files& handed_in, Shared& shared,
                  unsigned slot, GradedSubmission& graded) {
@@ -379,14 +398,19 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
   }
   for (const Backend backend : course.backends.at(chapter.number)) {
     RunRequest request = request_on(backend);
-    // On the CPU every exercise has an operation of its own. A kernel's tests run all of its exercises.
-    if (backend == Backend::cpu)
-      request.stubs = judge::not_needed(books_calls(course, shared, chapter, build), solution_of(course, chapter),
-                                        open_of(chapter));
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
+    std::set<std::string> grafts;
+    for (const auto& [id, exercise] : plan.exercises)
+      if (exercise.worker.starts_with("grafts/")) grafts.insert(id);
+    if (!grafts.empty()) {
+      request.stubs = stubs_of(course, shared, slot, chapter, request, grafts);
+      plan = make_plan(mirror, chapter, tree, request);
+    }
     const judge::Built built = build_plans(mirror, {plan}, request.build);
-    if (backend == first) judge_callers_on_whole(course, shared, chapter, built, build, plan, graded.notes);
-    run_tests(course, mirror, chapter, plan, built, request, shared, graded);
+    GradedSubmission found;
+    run_tests(course, mirror, chapter, plan, built, request, shared, found);
+    judge_callers_on_whole(course, mirror, chapter, plan, built, request, shared, found);
+    take_over(found, graded);
   }
 }
 
@@ -434,8 +458,7 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
 
 void learn_solutions(const Course& course, Shared& shared) {
   if (!course.workspace.toolchain.compiler_id.starts_with("GNU"))
-    throw judge::EnvironmentError("grading needs g++ for its call graphs; this book is built by " +
-                                  course.workspace.toolchain.compiler_id);
+    throw judge::EnvironmentError("grading needs g++; this book is built by " + course.workspace.toolchain.compiler_id);
   for (const Chapter& chapter : course.chapters)
     for (const Backend backend : course.backends.at(chapter.number))
       shared.workshop.build(0, {books_job(course, chapter, backend)});

@@ -11,9 +11,11 @@
 #include "common/grading/graded.hpp"
 #include "common/grading/isolation.hpp"
 #include "common/grading/submission.hpp"
-#include "common/judge/call_graph.hpp"
 
 namespace workbook::grading {
+
+/// By exercise: the others that are stubs in its graft (judge::PlanRequest).
+using Stubs = std::map<std::string, std::set<std::string>>;
 
 /// Data shared by the submissions of a class during grading.
 struct Shared {
@@ -21,8 +23,8 @@ struct Shared {
   /// By chapter: the seconds for the tests of each exercise, and of the chapter as a whole.
   std::map<int, std::map<std::string, double>> seconds = {};
   std::set<std::string> cannot_run = {};  ///< tests that cannot run on the backend even with the book's solution
-  std::mutex calls_mutex = {}, untouched_mutex = {};  ///< for the two maps below, in this order
-  std::map<int, judge::CallGraph> calls = {};         ///< of each chapter's solution, computed on demand
+  std::mutex stubs_mutex = {}, untouched_mutex = {};    ///< for the two maps below; the second is locked first
+  std::map<std::pair<int, Backend>, Stubs> stubs = {};  ///< by chapter and backend, computed on demand
   /// Tests and notes of unchanged chapters, determined once for all submissions.
   std::map<int, GradedSubmission> untouched = {};
 };
@@ -31,8 +33,8 @@ struct Shared {
 /// student and the data of the course.
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
 
-/// Compiles the book's own solutions like submissions, to collect the names that they use. EnvironmentError if the
-/// compiler provides no call graphs.
+/// Compiles the book's own solutions like submissions, to collect the names that they use. EnvironmentError unless the
+/// compiler is g++.
 void learn_solutions(const Course& course, Shared& shared);
 
 /// Checks that the book's own solution passes under the conditions of grading, before any submission is graded. A GPU

@@ -24,7 +24,6 @@
 #include "common/book/foreign_text.hpp"
 #include "common/book/text.hpp"
 #include "common/judge/allowed.hpp"
-#include "common/judge/call_graph.hpp"
 #include "common/judge/object.hpp"
 #include "common/judge/wrong_solutions.hpp"
 #include "common/worker/command.hpp"
@@ -33,7 +32,6 @@ namespace workbook::grading {
 namespace fs = std::filesystem;
 namespace {
 
-using judge::calls_of;
 using nlohmann::json;
 using worker::WorkerBuilt;
 using worker::WorkerJob;
@@ -388,7 +386,7 @@ std::string source_key(const WorkerJob& staged, const fs::path& stage, const fs:
 
 }  // namespace
 
-void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJob& staged, WorkerBuilt& built) {
+void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJob& staged) {
   const auto is_the_same = [&](const auto& file) {
     return fs::exists(stage / file.first) && book::read_file(stage / file.first) == file.second;
   };
@@ -400,7 +398,6 @@ void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJo
         const fs::path object = stage / known.object.filename();
         fs::copy_file(known.object, object);
         staged.libraries.push_back(object.string());
-        built.calls += known.calls;
         return true;
       }
     }
@@ -409,7 +406,7 @@ void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJo
 }
 
 void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, const WorkerJob& staged,
-                            WorkerBuilt& built) {
+                            const WorkerBuilt& built) {
   std::vector<fs::path> objects;
   for (const auto& [source, object] : built.objects) objects.push_back(object);
   const auto read = worker::files_read(toolchain, objects);
@@ -417,13 +414,10 @@ void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, c
   fs::create_directories(folder);
   const std::lock_guard lock(mutex_);
   for (const auto& [source, object] : built.objects) {
-    const std::string calls = calls_of(object), key = source_key(staged, toolchain.root, source);
-    // An incomplete call graph would miss calls.
-    if (!staged.flags.empty() && calls.empty()) built.ok = false;
-    built.calls += calls;
     if (!read.contains(object)) continue;
+    const std::string key = source_key(staged, toolchain.root, source);
     std::vector<KnownObject>& known = known_[{slot, key}].objects;
-    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(key), known.size()), {}, calls};
+    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(key), known.size()), {}};
     for (const fs::path& file : read.at(object))
       if (file.is_relative() && *file.begin() != "common") kept.files[file] = book::read_file(toolchain.root / file);
     fs::copy_file(object, kept.object);
@@ -448,14 +442,14 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
                               const WorkerJob& staged, WorkerBuilt& built) {
   const auto key = [&](const fs::path& source) { return source_key(staged, toolchain.root, source); };
   const bool books = name.starts_with(kBooks);
-  if (books && staged.flags.empty()) {
+  if (books) {
     const std::lock_guard lock(mutex_);
     for (const fs::path& source : staged.sources)
       known_[{slots_, key(source)}].books_names = judge::refused_names(judge::preprocessed(built.objects.at(source)));
   }
   // The book's own objects are checked too: if this compiler's output violates the rules there, every submission would
   // fail.
-  if (limits_.judge_objects && staged.flags.empty() && !name.starts_with(kTried)) {
+  if (limits_.judge_objects && !name.starts_with(kTried)) {
     std::vector<std::string> command = toolchain.prefix;
     command.push_back((folder_ / "objects" / kInspect).string());
     const std::string said = judge::not_allowed(
@@ -493,8 +487,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   const fs::path stage = folder_ / fmt::format("slot{}", slot) / fmt::format("stage{}", thread);
   fs::remove_all(stage);
   WorkerJob staged = stage_sources(job, stage);
-  WorkerBuilt known;
-  take_known_objects(slot, stage, staged, known);
+  take_known_objects(slot, stage, staged);
   open_stage(slot, thread, stage);
   worker::Toolchain toolchain = inside_;
   toolchain.root = stage;
@@ -504,10 +497,8 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     for (auto* words : {&toolchain.backends.at(job.backend).compile, &toolchain.backends.at(job.backend).kernels})
       if (!words->empty()) words->emplace_back("-E");
   const double seconds = build_seconds(slot, job), before = seconds_of_children();
-  if (seconds == 0) {
-    known.log = "compiling took too long several times: the rest of this submission is not compiled\n";
-    return known;
-  }
+  if (seconds == 0)
+    return {.log = "compiling took too long several times: the rest of this submission is not compiled\n"};
   if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
   if (names_alone) {
@@ -517,14 +508,12 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
         known_[{slot, source_key(staged, stage, source)}].books_names = judge::refused_names(book::read_file(text));
     return built;
   }
-  // The book's own jobs run one at a time before all others, so their time can be measured. Jobs for call graphs may
-  // run beside others.
-  if (job.name.starts_with(kBooks) && job.flags.empty()) {
+  // The book's own jobs run one at a time before all others, so their time can be measured.
+  if (job.name.starts_with(kBooks)) {
     const std::lock_guard lock(mutex_);
     double& most = books_seconds_[job.backend];
     most = std::max(most, seconds_of_children() - before);
   }
-  built.calls = known.calls;
   if (built.ok) learn_or_judge(slot, job.name, toolchain, staged, built);
   if (built.ok) hand_over(slot, job.name, built);
   if (!built.ok) explain(slot, seconds, built);

@@ -99,13 +99,11 @@ class Workshop {
   /// Moves a built worker to where its user may read and run it.
   void hand_over(unsigned slot, const std::string& name, worker::WorkerBuilt& built) const;
   /// Removes from a staged job the sources whose objects exist already: the book's, and those that another job of the
-  /// same submission has compiled from the same files. Copies these objects to the stage for linking and adds their
-  /// calls to `built`.
-  void take_known_objects(unsigned slot, const std::filesystem::path& stage, worker::WorkerJob& staged,
-                          worker::WorkerBuilt& built);
-  /// Keeps the objects of a job without refusals and adds their calls. Slot slots_ holds the book's own.
+  /// same submission has compiled from the same files. Copies these objects to the stage for linking.
+  void take_known_objects(unsigned slot, const std::filesystem::path& stage, worker::WorkerJob& staged);
+  /// Keeps the objects of a job without refusals. Slot slots_ holds the book's own.
   void keep_objects(unsigned slot, const worker::Toolchain& toolchain, const worker::WorkerJob& staged,
-                    worker::WorkerBuilt& built);
+                    const worker::WorkerBuilt& built);
   /// Prepares a stage so that only its compiler can access it.
   void open_stage(unsigned slot, unsigned thread, const std::filesystem::path& stage) const;
   /// For the book's own job: stores its names. For any job that will run: refuses forbidden names, or keeps the
@@ -132,7 +130,6 @@ class Workshop {
   struct KnownObject {
     std::filesystem::path object;
     std::map<std::filesystem::path, std::string> files;  ///< its source files: path relative to the stage -> text
-    std::string calls;                                   ///< calls_of(object)
   };
   struct KnownSource {
     judge::NameCounts books_names;  ///< names in the book's own file

@@ -417,25 +417,4 @@ std::vector<Refusal> refused_in_object(const std::filesystem::path& object, cons
   }
 }
 
-std::vector<std::pair<std::string, std::string>> references(const std::filesystem::path& path) {
-  const Object object(book::read_file(path));
-  const auto section = [&](std::size_t index) { return fmt::format("section {} of {}", index, path.string()); };
-  std::vector<std::pair<std::string, std::string>> found;
-  // Each function and its section refer to each other: aliases of a function are as many names of one section.
-  for (const Object::Symbol& symbol : object.symbols) {
-    if (symbol.type != STT_FUNC || symbol.section == SHN_UNDEF) continue;
-    found.emplace_back(symbol.name, section(symbol.section));
-    found.emplace_back(section(symbol.section), symbol.name);
-  }
-  for (std::size_t i = 0; i < object.sections.size(); ++i) {
-    if ((object.sections[i].sh_flags & SHF_ALLOC) == 0) continue;
-    for (const Object::Relocation& entry : object.relocations(i)) {
-      const std::size_t where = entry.symbol.section;
-      const bool is_here = where != SHN_UNDEF && where < object.sections.size();
-      found.emplace_back(section(i), is_here ? section(where) : entry.symbol.name);
-    }
-  }
-  return found;
-}
-
 }  // namespace workbook::judge

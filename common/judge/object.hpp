@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/judge/names.hpp"
@@ -29,9 +28,5 @@ std::set<std::string> names_taken(const std::vector<std::string>& files);
 /// names are taken. Calls are allowed to the language's runtime, to its library except for threads, files and
 /// processes, and to the functions of kernels. Empty: no violation.
 std::vector<Refusal> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules);
-
-/// The references in an object file that was compiled with -ffunction-sections and -fdata-sections. Functions appear
-/// under their symbol names, tables and variables under names that no symbol has.
-std::vector<std::pair<std::string, std::string>> references(const std::filesystem::path& object);
 
 }  // namespace workbook::judge

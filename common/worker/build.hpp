@@ -85,7 +85,6 @@ struct WorkerBuilt {
   std::filesystem::path executable;                                ///< or the library
   std::string log;                                                 ///< the compiler's errors and warnings
   std::map<std::filesystem::path, std::filesystem::path> objects;  ///< by source
-  std::string calls;  ///< output of -fcallgraph-info, if the flags include it and everything compiled
 };
 
 /// Builds all jobs; a failing job does not stop the others. Results by job name.

@@ -13,7 +13,6 @@
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
 #include "common/judge/allowed.hpp"
-#include "common/judge/call_graph.hpp"
 #include "common/judge/object.hpp"
 #include "common/judge/plan.hpp"
 #include "common/worker/build.hpp"
@@ -59,7 +58,7 @@ std::string compiled(const std::string& source, std::vector<std::string> more = 
   if (!file.empty()) more.insert(more.end(), {"-o", (folder / file).string()});
   const worker::CommandResult result = compile(folder, source, more);
   if (result.exit_code != 0) return result.output.empty() ? "it does not compile" : result.output;
-  return file.empty() ? "" : file == "answer.o" ? calls_of(folder / file) : folder.read(file);
+  return file.empty() ? "" : folder.read(file);
 }
 
 book::MarkedFile parsed(const std::string& text) {
@@ -220,72 +219,6 @@ TEST_CASE("names that an answer may not use are found after preprocessing, and n
   const std::string found = more(source);
   if (what.empty() && source.find("1'0") == std::string::npos) CHECK(found == "");
   CHECK(found.find(what) != std::string::npos);
-}
-
-// More ways, and what they earn: each_by_the_other of hostile.toml.
-TEST_CASE("an answer that calls another answer is found, by whatever way it calls it") {
-  skip_if_sanitized();
-  const std::string solved = book::read_file(the_book().root / "solutions/02_online_softmax/online_softmax.cpp");
-  const book::MarkedFile file = book::parse_reader("answer.cpp", solved);
-  const auto graph = [&](const std::string& text) {
-    std::vector<std::string> flags = call_graph_flags();
-    flags.emplace_back("-c");
-    CallGraph calls;
-    const std::string said = compiled(text, flags, "answer.o");
-    INFO(said);
-    calls.add(said);
-    REQUIRE(!calls.empty());
-    return calls;
-  };
-  const CallGraph books = graph(solved);
-  const auto found = [&](const std::string& exercise, const std::string& body, const std::string& before = "") {
-    std::string text = book::replace_body(file, exercise, {body});
-    text.insert(text.find("SoftmaxState online_softmax("), before);
-    return calls_of_others(books, graph(text), {{"answer.cpp", file}}, {"2.1", "2.2", "2.3"});
-  };
-  CHECK(calls_of_others(books, books, {{"answer.cpp", file}}, {"2.1", "2.2", "2.3"}).empty());
-  const std::string attend = "attend_tile(Q, Q, Q, O, {}, 0, 0, 1, 1, false);";
-  const std::string matrices =
-      "  std::vector<float> v(1); Matrix<float> O(\"O\", v, 1, 1); Matrix<const float> Q(\"Q\", v, 1, 1);\n  ";
-  const std::set<std::string> first{"2.1"};
-  CHECK(found("2.1", matrices + attend + " return {};") == first);
-  CHECK(found("2.1", matrices + "auto* call = &attend_tile; call(Q, Q, Q, O, {}, 0, 0, 1, 1, false); return {};") ==
-        first);
-  CHECK(found("2.1",
-              "PartialState a, b; (void)std::bsearch(&a, &b, 1, sizeof b, (int (*)(const void*, const void*))&merge); "
-              "return {a.m, a.l};",
-              "}  // namespace ch02\n#include <cstdlib>\nnamespace ch02 {\n") == first);
-  CHECK(found("2.1",
-              "struct By { virtual void call(PartialState& a) { merge(a, a); } }; PartialState a; By by; "
-              "by.call(a); return {a.m, a.l};") == first);
-  CHECK(found("2.1", "PartialState a, b; mine(a, b); return {a.m, a.l};",
-              "void mine(PartialState& a, const PartialState& b) { merge(a, b); }\n") == first);
-  CHECK(found("2.1",
-              "  // attend_tile and merge would do\n  std::vector<float> merge(x.begin(), x.end());\n  "
-              "std::sort(merge.begin(), merge.end(), [](float a, float b) { return a > b; });\n  return {merge[0], 1};")
-            .empty());
-}
-
-TEST_CASE("exercises that run in no operation together are known") {
-  skip_if_sanitized();
-  CallGraph calls;
-  std::map<std::string, book::MarkedFile> files;
-  for (const std::string file : {"solutions/02_online_softmax/online_softmax.cpp",
-                                 "tests/02_online_softmax/operations.cpp", "solutions/02_online_softmax/stage.cpp"}) {
-    std::vector<std::string> flags = call_graph_flags();
-    flags.emplace_back("-c");
-    const std::string text = book::read_file(the_book().root / file), name = fs::path(file).filename();
-    files[name] = book::parse_reader(name, text);
-    calls.add(compiled(fmt::format("#line 1 \"{}\"\n{}", name, text), flags, "answer.o"));
-  }
-  using Ids = std::set<std::string>;
-  const std::map<std::string, Ids> apart{{"2.1", {"2.2", "2.3"}}, {"2.2", {"2.1", "2.3"}}, {"2.3", {"2.1", "2.2"}}};
-  CHECK(not_needed(calls, files, {"2.1", "2.2", "2.3"}) == apart);
-  // An operation that calls two of them.
-  calls.add(
-      "edge: { sourcename: \"both\" targetname: \"_ZN4ch025mergeERNS_12PartialStateERKS0_\" }\n"
-      "edge: { sourcename: \"both\" targetname: \"_ZN4ch0214online_softmaxESt4spanIKfLm18446744073709551615EEl\" }\n");
-  CHECK(not_needed(calls, files, {"2.1", "2.2", "2.3"}).at("2.1") == Ids{"2.3"});
 }
 
 TEST_CASE("a compiled answer may define names, call the standard library and use the book's types") {
