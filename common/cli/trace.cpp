@@ -121,11 +121,18 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
   return {&other, book ? solutions_tree(session, other) : readers_tree(session, other), options.mask};
 }
 
+/// The chapter's lesson, relative to the page.
+std::string lesson_of(const Session& session, const Chapter& chapter, const TraceOptions& options) {
+  const std::filesystem::path lesson = session.book.root / "chapters" / chapter.name() / "README.md";
+  const std::filesystem::path page = std::filesystem::absolute(options.html).lexically_normal();
+  return lesson.lexically_normal().lexically_relative(page.parent_path()).generic_string();
+}
+
 /// Writes the page, with the second trace of --beside. Prints to stderr what cannot be shown.
 void write_page(const Session& session, const Chapter& chapter, const judge::Tree& tree, const Problem& problem,
                 const TraceOptions& options, const judge::Traced& traced, const RequestedLines& lines) {
-  std::vector<TraceColumn> columns{
-      {title_of(chapter, tree), input_text(problem, options), &traced.trace, lines.parts, lines.beside}};
+  std::vector<TraceColumn> columns{{title_of(chapter, tree), lesson_of(session, chapter, options),
+                                    input_text(problem, options), &traced.trace, lines.parts, lines.beside}};
   judge::Traced other_traced;
   if (!options.beside.empty()) {
     const Other other = other_of(session, chapter, tree, problem, options);
@@ -140,6 +147,7 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
     other_traced = run_traced(session, *other.chapter, other.tree, same, request);
     if (other_traced.result == "ok") {
       columns.push_back({title_of(*other.chapter, other.tree),
+                         lesson_of(session, *other.chapter, options),
                          input_text(same, with),
                          &other_traced.trace,
                          compare_lines(session, other_traced.trace, {}),

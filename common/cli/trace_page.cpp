@@ -150,6 +150,7 @@ json page_column(const TraceColumn& column) {
   for (const TracedLaunch& launch : column.trace->launches) launches.push_back(page_launch(launch));
   const bool several = launches.size() > 1;
   return {{"title", column.title},
+          {"lesson", column.lesson},
           {"input", column.input},
           {"reports", column.trace->reports},
           {"launches", launches},

@@ -12,8 +12,9 @@ namespace workbook::cli {
 
 /// One kernel's run.
 struct TraceColumn {
-  std::string title;  ///< "Chapter 3: Tiled WMMA (your code, on the simulator)"
-  std::string input;  ///< "Attention over …"
+  std::string title;   ///< "Chapter 3: Tiled WMMA (your code, on the simulator)"
+  std::string lesson;  ///< the chapter's, relative to the page
+  std::string input;   ///< "Attention over …"
   const judge::Trace* trace = nullptr;
   std::vector<judge::ComparedPart> parts;  ///< by source line
   std::vector<judge::TraceBeside> beside;  ///< the traces that the parts are compared with

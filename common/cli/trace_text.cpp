@@ -10,7 +10,8 @@ namespace {
 
 using namespace workbook::judge;
 
-constexpr std::int64_t kMostRows = 64;  // of a map
+constexpr std::int64_t kMostRows = 64;   // of a map
+constexpr std::size_t kMostSource = 44;  // characters of a source line
 
 std::string table_text(const TraceTable& table) {
   std::vector<std::size_t> widths(table.rows[0].size(), 0);
@@ -96,7 +97,10 @@ void print_lines(const Session& session, const std::vector<ComparedPart>& parts,
   for (const ComparedPart& part : parts) {
     if (part.file != file) fmt::print("\n{}\n", session.colored(part.file, "bold"));
     file = part.file;
-    fmt::print("\n  {}\n{}", part.name(), table_text(lines_table(part, beside)));
+    TraceTable table = lines_table(part, beside);
+    for (std::vector<std::string>& row : table.rows)
+      if (row[1].size() > kMostSource) row[1] = row[1].substr(0, kMostSource - 3) + "...";
+    fmt::print("\n  {}\n{}", part.name(), table_text(table));
     for (const ComparedLine& line : part.lines) {
       if (line.worst) fmt::print("  {}\n", worst_text(line));
     }

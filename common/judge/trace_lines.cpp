@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostText = 44, kMostElements = 4;
+constexpr std::size_t kMostElements = 4;
 
 LineCosts costs_of(const TracedLine& line) {
   LineCosts costs;
@@ -174,9 +174,8 @@ TraceTable lines_table(const ComparedPart& part, const std::vector<TraceBeside>&
   for (const TraceBeside& kernel : beside) {
     table.rows[0].insert(table.rows[0].end(), {kernel.name + ": shared", "over", "sectors"});
   }
-  const auto add = [&](const std::string& line, std::string text, const LineCosts& costs,
+  const auto add = [&](const std::string& line, const std::string& text, const LineCosts& costs,
                        const std::vector<std::optional<LineCosts>>& others) {
-    if (text.size() > kMostText) text = text.substr(0, kMostText - 3) + "...";
     std::vector<std::string>& row = table.rows.emplace_back(
         std::vector<std::string>{line, text, fmt::format("{}", costs.wavefronts), fmt::format("{}", costs.over()),
                                  fmt::format("{}", costs.ldsm), fmt::format("{}", costs.sectors)});

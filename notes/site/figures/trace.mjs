@@ -4,6 +4,7 @@ import { choice, h, shown } from './parts.mjs';
 import { timeline, waits } from './timeline.mjs';
 
 const soft = (text) => h('p', { class: 'soft' }, text);
+const link = ({ lesson }) => soft(h('a', { href: encodeURI(lesson) }, 'Lesson'));
 const scrolled = (element) => h('div', { class: 'scroll', tabindex: 0 }, element);
 
 /// {rows, left, legend}: the first row is the head, the first `left` columns are words.
@@ -294,12 +295,12 @@ export function tracePage({ title, columns }) {
   const main = document.querySelector('main');
   main.append(h('h1', {}, title));
   if (columns.length === 1) {
-    main.append(soft(columns[0].input), ...column(columns[0]).filter(Boolean));
+    main.append(soft(columns[0].input), link(columns[0]), ...column(columns[0]).filter(Boolean));
     return;
   }
   document.body.classList.add('both');
   const together = h('input', { type: 'checkbox', checked: true });
-  const kernels = columns.map((of) => h('div', { class: 'kernel' }, h('h2', {}, of.title), soft(of.input), column(of)));
+  const kernels = columns.map((of) => h('div', { class: 'kernel' }, h('h2', {}, of.title), soft(of.input), link(of), column(of)));
   const label = h('label', { class: 'together' }, together, " Sliders move together, each by its share of its kernel's intervals");
   main.append(h('section', {}, h('h2', {}, 'Together'), sums(columns), label), h('div', { class: 'pair' }, kernels));
   tie(kernels, together);
