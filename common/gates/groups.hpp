@@ -73,7 +73,8 @@ void check_architectures(Inspection& inspection, Findings& findings);
 /// The tests of each mutant's exercise kill it, or else those of the whole chapter, and report the cause that
 /// killed_by.tsv records, never another mutant's.
 void check_mutants(Inspection& inspection, Findings& findings);
-/// Each mutant fails the test that killed_by.tsv records. Its cause is not searched for, which takes most of the time.
+/// Each mutant fails the test that killed_by.tsv records. The search for its cause, which takes most of the time of
+/// check_mutants, is left out.
 void check_killed(Inspection& inspection, Findings& findings);
 /// The same for one mutant of each test: no such test passes whatever it is given.
 void check_tests_fail(Inspection& inspection, Findings& findings);

@@ -67,7 +67,7 @@ std::string text_of(const Killed& killed) {
   return fmt::format("{} \"{}\", reported: {}", killed.result, killed.test, killed.reported);
 }
 
-std::string place_of(const Mutant& mutant) {
+std::string location_of(const Mutant& mutant) {
   return fmt::format("{}:{}: wrong solution {}", mutant.file, mutant.line, mutant.id);
 }
 
@@ -96,7 +96,8 @@ void run_some(Inspection& inspection, Examined& all, const std::vector<std::size
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     const Mutant& mutant = all.mutants[some[i]];
     all.now[some[i]] = killed_in(ran.run, mutant, all.sentences.at(variants[i].chapter));
-    if (!ran.compiled && !whole_chapter) found.problems.push_back(place_of(mutant) + " does not compile:\n" + ran.log);
+    if (!ran.compiled && !whole_chapter)
+      found.problems.push_back(location_of(mutant) + " does not compile:\n" + ran.log);
   };
   run_variants(inspection, variants, judge, findings);
 }
@@ -109,7 +110,7 @@ MutantVerdict verdict_of(const Mutant& mutant, const Chapter& chapter, const Kil
 }
 
 void report(const Mutant& mutant, const Killed& now, Findings& findings) {
-  const std::string where = place_of(mutant);
+  const std::string where = location_of(mutant);
   if (now.test.empty()) {
     findings.problems.push_back(where + " passes all tests of its exercise");
   } else if (now.reported.starts_with(kAnother)) {
@@ -183,7 +184,7 @@ void check_recorded(Inspection& inspection, bool one_a_test, Findings& findings)
     std::set<std::string> tests;
     for (auto& [mutant, variant] : mutant_variants(workspace, *chapter, findings)) {
       if (mutant.killed.test.empty())
-        findings.problems.push_back(place_of(mutant) + " is not in killed_by.tsv: check --gate mutants records it");
+        findings.problems.push_back(location_of(mutant) + " is not in killed_by.tsv: check --gate mutants records it");
       if (mutant.killed.test.empty() || (!tests.insert(mutant.killed.test).second && one_a_test)) continue;
       variant.request.only = mutant.killed.test;
       variant.request.time_limit = time_limit_of(mutant);
@@ -195,13 +196,13 @@ void check_recorded(Inspection& inspection, bool one_a_test, Findings& findings)
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     const Killed& recorded = mutants[i].killed;
     if (!ran.compiled) {
-      found.problems.push_back(place_of(mutants[i]) + " does not compile:\n" + ran.log);
+      found.problems.push_back(location_of(mutants[i]) + " does not compile:\n" + ran.log);
       return;
     }
     const bool killed = std::ranges::any_of(ran.run.tests, [&](const Verdict& test) {
       return test.test == recorded.test && name(test.result) == recorded.result;
     });
-    found.expect(killed, fmt::format("{}: \"{}\" is not {}, as killed_by.tsv records", place_of(mutants[i]),
+    found.expect(killed, fmt::format("{}: \"{}\" is not {}, as killed_by.tsv records", location_of(mutants[i]),
                                      recorded.test, recorded.result));
   };
   run_variants(inspection, variants, judge, findings);

@@ -8,9 +8,7 @@
 #define __global__
 #define __device__
 #define __host__
-#ifndef __forceinline__  // a build for call graphs defines another one
 #define __forceinline__ inline __attribute__((always_inline))
-#endif
 #if defined(__clang__)  // clang++ warns of unused constants: the annotation uses them
 #define __launch_bounds__(...) __attribute__((annotate("launch bounds", __VA_ARGS__)))
 #else
