@@ -314,6 +314,21 @@ __device__ __forceinline__ void stmatrix_x4_trans(T* row, const Fragment<T, 4>& 
 #endif
 }
 
+/// Transposes an 8x8 matrix of 16-bit elements that all 32 lanes hold: the register has two adjacent elements, row
+/// quad, columns 2 in_quad and the next. "Warp-level matrix transpose instruction: movmatrix".
+__device__ __forceinline__ std::uint32_t movmatrix_trans(std::uint32_t matrix) {
+#if defined(__CUDACC__)
+  std::uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));
+  return transposed;
+#else
+  const unsigned lane = threadIdx.x % 32, quad = lane / 4, in_quad = lane % 4, shift = 16 * (quad % 2);
+  const unsigned even = __shfl_sync(0xffffffffu, matrix, int(8 * in_quad + quad / 2));
+  const unsigned odd = __shfl_sync(0xffffffffu, matrix, int(8 * in_quad + 4 + quad / 2));
+  return (even >> shift & 0xffff) | (odd >> shift & 0xffff) << 16;
+#endif
+}
+
 // --- Matmuls ---------------------------------------------------------------------------------------------------------
 
 /// D (16, 8) += A (16, 16) B (16, 8) by all 32 lanes of a warp; T is half or __nv_bfloat16. "Matrix fragments for mma

@@ -75,6 +75,24 @@ void run_loaded() {
   });
 }
 
+/// An 8x8 matrix in registers, transposed; elements as in `loaded`.
+template <class T>
+__global__ void moved(const T* from, float* b) {
+  const int lane = threadIdx.x;
+  const std::uint32_t matrix = movmatrix_trans(reinterpret_cast<const std::uint32_t*>(from)[lane]);
+  b[lane] = element<T>(matrix, 0), b[32 + lane] = element<T>(matrix, 1);
+}
+template <class T>
+void run_moved() {
+  const auto from = numbers<T>("from", 64, [](size_t i) { return i; });
+  auto b = output("b", 64);
+  launch(moved<T>, dim3(1), dim3(32), 0, from.data(), b.data());
+  expect(b, [](size_t at) {
+    const size_t lane = at % 32;
+    return (2 * (lane % 4) + at / 32) * 8 + lane / 4;
+  });
+}
+
 /// Two pairs of warps exchange their data three times, each pair at a named barrier of its own: one barrier before the
 /// reads, one before the data is overwritten.
 __global__ void pairs_exchange(float* b) {
@@ -398,6 +416,8 @@ constexpr Case cases[] = {
     {"ldmatrix x2 trans", run_loaded<bf16, 2, true>},
     {"ldmatrix x4", run_loaded<bf16, 4, false>},
     {"ldmatrix x4 trans", run_loaded<half, 4, true>},
+    {"movmatrix trans", run_moved<half>},
+    {"movmatrix trans of bf16", run_moved<bf16>},
     {"stmatrix x1", run_stored<half, 1, false>},
     {"stmatrix x1 trans", run_stored<half, 1, true>},
     {"stmatrix x2", run_stored<bf16, 2, false>},
