@@ -19,10 +19,11 @@ struct MeasureRequest {
   bool own = false;                   ///< the reader's stages instead of the book's
   std::vector<std::int64_t> lengths;  ///< N; empty: 256 … 16384 on a GPU, 128 … 1024 elsewhere
   std::vector<std::int64_t> head_dims{64, 128};
-  std::int64_t group = 1;     ///< query heads per K/V head
-  std::int64_t queries = 0;   ///< Nq; 0: N
-  std::string pass = "both";  ///< or "forward", "backward"
-  std::vector<Mask> masks;    ///< empty: all
+  std::int64_t batch = 0, heads = 0;  ///< B and H on a GPU; 0: those of usual_shape()
+  std::int64_t group = 1;             ///< query heads per K/V head, a divisor of H
+  std::int64_t queries = 0;           ///< Nq; 0: N
+  std::string pass = "both";          ///< or "forward", "backward"
+  std::vector<Mask> masks;            ///< empty: all
   /// Only stages for these elements. If a chapter has several, they are timed one after the other at every shape.
   /// Empty: each chapter's own.
   std::vector<Element> elements = {};

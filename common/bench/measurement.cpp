@@ -109,7 +109,12 @@ std::vector<Shape> Measurement::gpu_shapes(const std::string& pass, const std::v
   for (const std::int64_t d : request.head_dims) {
     for (const Mask& mask : masks()) {
       if (!part_not_in(served, mask).empty()) continue;
-      for (const std::int64_t N : lengths()) shapes.push_back(requested_shape(usual_shape(pass, mask, N, d)));
+      for (const std::int64_t N : lengths()) {
+        Shape shape = usual_shape(pass, mask, N, d);
+        if (request.batch != 0) shape.shape.B = request.batch;
+        if (request.heads != 0) shape.shape.H = request.heads;
+        shapes.push_back(requested_shape(shape));
+      }
     }
   }
   return shapes;

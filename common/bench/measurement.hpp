@@ -42,7 +42,7 @@ struct Measurement {
   std::vector<std::int64_t> lengths() const;
   /// A shape with the requested number of queries and of query heads per K/V head.
   Shape requested_shape(Shape shape) const;
-  /// The shapes that are timed on a GPU in this pass.
+  /// The shapes that are timed on a GPU in this pass, with the requested batch size and heads.
   std::vector<Shape> gpu_shapes(const std::string& pass, const std::vector<Mask>& served) const;
   /// The backends on which this machine measures the chapter.
   std::vector<Backend> backends_of(const book::Chapter& chapter) const;

@@ -98,6 +98,8 @@ BenchOptions looked_at(BenchOptions given) {
   given.numbers = numbers_set(given.set);
   if (given.causal != "both") given.masks = {given.causal == "yes"};
   if (!given.mask.empty()) given.masks = {mask_of(given.mask).value()};
+  if (given.heads % given.group != 0)
+    fail_input("--heads {}: the heads form groups of {}; allowed: a multiple of --group", given.heads, given.group);
   if (given.masks.size() == 1 && given.masks[0].dropped > 0) {
     fail_input(
         "--mask {}: bench checks the last rows as a separate problem, in which dropout would drop other pairs; "
@@ -131,11 +133,12 @@ int bench(const Session& session, const BenchOptions& given) {
         "--publish, --library {}: the page contains only measurements that anyone can repeat; allowed: one of the two",
         options.libraries.front());
   }
-  if (options.publish &&
-      !(options.elements.empty() && options.numbers.empty() && options.group == 1 && options.queries == 0)) {
+  const bool defaults = options.elements.empty() && options.numbers.empty() && options.batch == 0 &&
+                        options.heads == 0 && options.group == 1 && options.queries == 0;
+  if (options.publish && !defaults) {
     fail_input(
-        "--publish, --element, --set, --group, --queries: the page shows each chapter with its defaults; allowed: "
-        "--publish alone");
+        "--publish, --element, --set, --batch, --heads, --group, --queries: the page shows each chapter with its "
+        "defaults; allowed: --publish alone");
   }
   if (options.publish && !fs::exists(session.book.root / "notes" / "results.md")) {
     fail_input("--publish: the file notes/results.md, which would receive the results, does not exist");

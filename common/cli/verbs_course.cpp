@@ -97,6 +97,10 @@ Runner declare_bench(Options& options) {
       .separated_by(',')
       .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
       .show_default();
+  options.option("--batch", given->batch, "Batch size B on a GPU (default: 16384/N)")
+      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
+  options.option("--heads", given->heads, "Query heads H on a GPU, a multiple of --group (default: 2048/d)")
+      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
   options.option("--group", given->group, "Query heads per K/V head: 1, 2, 4, 8 or 16")
       .allow(one_of({"1", "2", "4", "8", "16"}, "1, 2, 4, 8 or 16"))
       .show_default();

@@ -126,6 +126,7 @@ TEST_CASE("bench refuses stages, folders and files that are not there, before it
   expect_refused(book.run({"bench", "--n", "64", "99"}), 2, {"bench 99: there is no chapter \"99\""});
   expect_refused(book.run({"bench", "2", "--head-dim", "48"}), 2, {"--head-dim", "48", "32, 64 or 128"});
   expect_refused(book.run({"bench", "2", "--group", "3"}), 2, {"--group", "3", "1, 2, 4, 8 or 16"});
+  expect_refused(book.run({"bench", "2", "--heads", "6", "--group", "4"}), 2, {"--heads 6", "multiple of --group"});
   expect_refused(book.run({"bench", "2", "--queries", "0"}), 2, {"--queries", "\"0\" is not allowed"});
   expect_refused(book.run({"bench", "2", "--element", "float16,fp8"}), 2, {"--element", "fp8", "float16 or bfloat16"});
   expect_refused(book.run({"bench", "2", "--set", "deterministic"}), 2, {"--set deterministic", "NAME=NUMBER"});
