@@ -72,10 +72,10 @@ void add_to_scores(Input& given, const Row& row, const Key& key) {
   Problem& problem = given.problem;
   const Shape& s = problem.shape;
   for (std::int64_t b = 0; b < s.B; ++b) {
-    for (std::int64_t h = 0; h < s.H; ++h) {
+    for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t i = 0; i < s.Nq; ++i) problem.Q(b, h, i, 0) = float(row(i));
+    for (std::int64_t h = 0; h < s.Hkv; ++h)
       for (std::int64_t j = 0; j < s.Nk; ++j) problem.K(b, h, j, 0) = float(key(j)) / problem.scale;
-    }
   }
 }
 

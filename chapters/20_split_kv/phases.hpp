@@ -1,0 +1,244 @@
+// Chapter 20: the registers of a warp, and the phases of the kernel for 16 keys: loading K and V, Sᵀ = K Qᵀ, the
+// softmax, Oᵀ += Vᵀ Pᵀ; and the merge of the warps' results. Element is half or __nv_bfloat16.
+//
+// In all comments, quad = lane / 4 and in_quad = lane % 4. A column is a row of Q: Sᵀ is (16 keys, 8 columns), Oᵀ is
+// (d, 8 columns). `parts` is 1 or 2: parts of 8 columns.
+#pragma once
+
+#include <cstdint>
+
+#include "cut.hpp"
+#include "split_kv.hpp"
+
+namespace ch20 {
+namespace {
+
+using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::Fragment;
+using workbook::cuda::mma_m16n8k16, workbook::cuda::movmatrix_trans;
+
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+constexpr unsigned all_lanes = 0xffffffff;
+
+/// The registers of a warp. A dot product is a sum over d in any order, so lane in_quad holds the 8 elements
+/// 32c + 8 in_quad to 32c + 8 in_quad + 7 of a row of Q or K: 16 bytes that are adjacent in memory.
+template <class Element, int d, int parts>
+struct Registers {
+  Fragment<Element, 4> Q[parts][d / 32];  ///< of row 8n + quad
+  Fragment<Element, 4> K[2][d / 32];      ///< of keys quad and quad + 8
+  Fragment<Element, 4> V[4][d / 64];    ///< of keys 2 in_quad + {0, 1, 8, 9}: elements 64c + 8 quad to 64c + 8 quad + 7
+  Fragment<float, 4> O[parts][d / 16];  ///< part 4c + i: elements 64c + 8 quad + 2i and the next, columns 2 in_quad
+                                        ///< and the next
+  float m[parts][2], l[parts][2];  ///< of columns 8n + 2 in_quad and the next; l is the sum over this lane's keys only
+};
+
+/// The rows of Q that a thread block computes. Row r is query r / group of head r % group, as in chapter 14.
+struct Rows {
+  int first, count;  ///< of `count` rows, which are all rows of the head's group
+  int group, Nq, Nk;
+  bool causal;
+  /// The index of a row in memory, where rows are stored head by head.
+  __device__ std::int64_t memory_row(int row) const {
+    const int query = (first + row) / group;
+    return std::int64_t(first + row - group * query) * Nq + query;
+  }
+  __device__ bool exists(int row) const { return first + row < count; }
+  /// The number of keys that a row attends to, at least 0; and that any of the first `rows` rows attends to.
+  __device__ int visible_keys(int row) const { return causal ? max(0, (first + row) / group + 1 + Nk - Nq) : Nk; }
+  __device__ int end_of_keys(int rows) const { return visible_keys(min(rows, count - first) - 1); }
+};
+
+/// Loads 16 bytes into four registers; zeros if not `exists`.
+template <class Element>
+__device__ __forceinline__ void load_16(Fragment<Element, 4>& to, const Element* from, bool exists) {
+  const uint4 bytes = exists ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+  to[0] = bytes.x, to[1] = bytes.y, to[2] = bytes.z, to[3] = bytes.w;
+}
+
+template <class Element, int d, int parts>
+__device__ __forceinline__ void clear(Registers<Element, d, parts>& registers) {
+#pragma unroll
+  for (int n = 0; n < parts; ++n) {
+#pragma unroll
+    for (Fragment<float, 4>& part : registers.O[n]) part.fill(0);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) registers.m[n][r] = -INFINITY, registers.l[n][r] = 0;
+  }
+}
+
+/// Q is at the head's group. Rows that do not exist become zeros.
+template <class Element, int d, int parts>
+__device__ __forceinline__ void load_Q(Registers<Element, d, parts>& registers, const Element* __restrict__ Q,
+                                       const Rows& rows) {
+  const int quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
+#pragma unroll
+  for (int n = 0; n < parts; ++n) {
+    const int row = 8 * n + quad;
+    const Element* const at = Q + (rows.exists(row) ? rows.memory_row(row) * d : 0) + 8 * in_quad;
+#pragma unroll
+    for (int c = 0; c < d / 32; ++c) load_16(registers.Q[n][c], at + 32 * c, rows.exists(row));
+  }
+}
+
+/// Loads this lane's elements of 16 keys. Keys from `end` on become zeros, and are not read.
+template <class Element, int d, int parts>
+__device__ __forceinline__ void load_K(Registers<Element, d, parts>& registers, const Element* __restrict__ K,
+                                       int first_key, int end) {
+  const int quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
+  // TODO(20.2) registers.K[r][c], as Registers describes it (about 5 lines).
+  // BEGIN 20.2
+  WORKBOOK_TODO(20.2);
+  // END 20.2
+}
+template <class Element, int d, int parts>
+__device__ __forceinline__ void load_V(Registers<Element, d, parts>& registers, const Element* __restrict__ V,
+                                       int first_key, int end) {
+  const int quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
+  // TODO(20.3) registers.V[r][c], as Registers describes it (about 5 lines).
+  // BEGIN 20.3
+  WORKBOOK_TODO(20.3);
+  // END 20.3
+}
+
+/// Sᵀ = K Qᵀ: (16, d), (8·parts, d) -> (16, 8·parts), unscaled. Elements 0 and 1 of a part are of key quad, elements 2
+/// and 3 of key quad + 8; elements 0 and 2 are of column 2 in_quad, elements 1 and 3 of the next.
+template <class Element, int d, int parts>
+__device__ __forceinline__ void multiply_KQ(Fragment<float, 4> (&S)[parts], Registers<Element, d, parts>& registers) {
+#pragma unroll
+  for (Fragment<float, 4>& part : S) part.fill(0);
+#pragma unroll
+  for (int c = 0; c < d / 32; ++c) {
+    // TODO(20.4) Each half of the 8 elements of a row is one step of 16 elements of d: 4 of each lane of the quad. Form
+    // the operand A of the step, and multiply it by Qᵀ (about 8 lines).
+    // BEGIN 20.4
+    WORKBOOK_TODO(20.4);
+    // END 20.4
+  }
+}
+
+/// Scales S, in units of log2, and makes the scores of masked pairs -inf.
+template <int parts>
+__device__ __forceinline__ void scale_and_mask(Fragment<float, 4> (&S)[parts], float scale, const Rows& rows,
+                                               int first_key, int end) {
+  const int quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
+  const bool masked = first_key + unit > end || (rows.causal && first_key + unit > rows.visible_keys(0));
+#pragma unroll
+  for (int n = 0; n < parts; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      S[n][e] *= scale;
+      const int key = first_key + quad + e / 2 * 8, row = 8 * n + 2 * in_quad + e % 2;
+      if (masked && key >= min(rows.visible_keys(row), end)) S[n][e] = -INFINITY;
+    }
+}
+
+/// m becomes the maximum of each column, S becomes P = exp2(S - m), and O and l are rescaled.
+template <class Element, int d, int parts>
+__device__ __forceinline__ void exponentiate(Registers<Element, d, parts>& registers, Fragment<float, 4> (&S)[parts]) {
+#pragma unroll
+  for (int n = 0; n < parts; ++n) {
+    float rescale[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float& m = registers.m[n][r];
+      // TODO(20.5) The keys of a column are in the 8 lanes with the same in_quad. The new m, equal in these lanes;
+      // rescale[r], the factor of O and l; P instead of S; this lane's share of l (about 9 lines).
+      // BEGIN 20.5
+      WORKBOOK_TODO(20.5);
+      // END 20.5
+    }
+    if (__any_sync(all_lanes, rescale[0] != 1 || rescale[1] != 1))
+#pragma unroll
+      for (Fragment<float, 4>& part : registers.O[n])
+#pragma unroll
+        for (int e = 0; e < 4; ++e) part[e] *= rescale[e % 2];
+  }
+}
+
+/// Oᵀ += Vᵀ Pᵀ: (d, 16), (16, 8·parts) -> (d, 8·parts).
+template <class Element, int d, int parts>
+__device__ __forceinline__ void accumulate_VP(Registers<Element, d, parts>& registers,
+                                              const Fragment<float, 4> (&P)[parts]) {
+  std::uint32_t B[parts][2];
+#pragma unroll
+  for (int n = 0; n < parts; ++n) {
+    // TODO(20.6) An accumulator has two adjacent columns in a lane, an operand B two adjacent rows. B[n] is P rounded
+    // to Element, as an operand: movmatrix_trans transposes a part (8, 8) (about 2 lines).
+    // BEGIN 20.6
+    WORKBOOK_TODO(20.6);
+    // END 20.6
+  }
+#pragma unroll
+  for (int c = 0; c < d / 64; ++c)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      // TODO(20.7) Register i of V[r][c] has two adjacent elements of one key. Form the operand A of Vᵀ, whose rows
+      // quad and quad + 8 are the first and the second of them, and multiply it by Pᵀ (about 8 lines).
+      // BEGIN 20.7
+      WORKBOOK_TODO(20.7);
+      // END 20.7
+    }
+}
+
+/// The shared memory of a thread block: O, m and l of each warp for 8 columns. A row has 16 bytes more than O, so that
+/// lanes of different columns access different banks.
+template <int d, int warps>
+struct Shared {
+  float O[warps][8][d + 4], m[warps][8], l[warps][8];
+  SHARED_LAYOUT(Shared, O, m, l);
+};
+
+/// Writes O, m and l of part n to shared memory.
+template <class Element, int d, int parts, int warps>
+__device__ __forceinline__ void store_warp(Shared<d, warps>& smem, const Registers<Element, d, parts>& registers,
+                                           int n) {
+  const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int column = 2 * in_quad + r;
+    float l = registers.l[n][r];
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) l += __shfl_xor_sync(all_lanes, l, lanes);
+    if (quad == 0) smem.m[warp][column] = registers.m[n][r], smem.l[warp][column] = l;
+#pragma unroll
+    for (int c = 0; c < d / 64; ++c)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const Fragment<float, 4>&part = registers.O[n][4 * c + i], &next = registers.O[n][4 * c + i + 1];
+        *reinterpret_cast<float4*>(&smem.O[warp][column][64 * c + 8 * quad + 2 * i]) =
+            make_float4(part[r], part[2 + r], next[r], next[2 + r]);
+      }
+  }
+}
+
+/// O and the LSE of one row, merged from all warps: four columns of O.
+struct Merged {
+  float4 O;
+  float lse;  ///< in units of log2
+};
+template <int d, int warps>
+__device__ __forceinline__ Merged merge_warps(const Shared<d, warps>& smem, int row, int column) {
+  float4 O = make_float4(0, 0, 0, 0);
+  float m = -INFINITY, l = 0;
+  // TODO(20.8) The row's O, relative to the largest m of the warps, divided by l; and m + log2 l. A warp may have had
+  // no keys (about 10 lines).
+  // BEGIN 20.8
+  WORKBOOK_TODO(20.8);
+  // END 20.8
+  return {O, m + log2f(l)};
+}
+
+/// The maximum of a value over the lanes of a warp.
+__device__ __forceinline__ float maximum_of_warp(float x) {
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) x = fmaxf(x, __shfl_xor_sync(all_lanes, x, lanes));
+  return x;
+}
+
+/// Stores four columns of O, rounded, 8 bytes.
+template <class Element>
+__device__ __forceinline__ void store_rounded(Element* to, const float4& O) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(cvt_rn_x2<Element>(O.x, O.y), cvt_rn_x2<Element>(O.z, O.w));
+}
+
+}  // namespace
+}  // namespace ch20

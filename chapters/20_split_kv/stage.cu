@@ -1,0 +1,57 @@
+// Chapter 20's kernels as stages, given: what they are built for, and how to launch them. The number splits sets the
+// thread blocks per head of K and V; by default each multiprocessor has one. The second stage is the same for bf16, and
+// its operation is "forward_bfloat16".
+#include <iterator>
+
+#include "common/cuda/stage.hpp"
+
+#include "cut.hpp"
+#include "split_kv.hpp"
+
+namespace ch20 {
+namespace {
+
+using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Stage;
+
+/// The rows of all partial results: two results per thread block, of which the tiles with the fewest warps have most.
+template <int splits>
+std::size_t partial_rows(const workbook::Shape& shape) {
+  const Tiles& tiles = std::end(built)[-1];
+  return std::size_t(2 * cut_of(shape, tiles, splits, workbook::cuda::multiprocessors()).blocks * tiles.Br);
+}
+
+template <class Element, int splits>
+ForwardStage<Element> stage_for() {
+  return {
+      .head_dims = {64, 128},
+      .tiles = built,
+      .shared_bytes = shared_bytes<Element>,
+      .compute = 80,  // mma.m16n8k16
+      .warps_split_keys = true,
+      .serves = {.shared_heads = true},
+      .extra = {scratch<float>("partial_O",
+                               [](const workbook::Shape& shape) { return partial_rows<splits>(shape) * shape.d; }),
+                scratch<float>("partial_lse", partial_rows<splits>)},
+      .launch =
+          [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {
+            const Partial partial{extra.array<float>("partial_O"), extra.array<float>("partial_lse")};
+            split_kv(call, partial, tiles, splits, workbook::cuda::multiprocessors());
+          },
+  };
+}
+
+template <class Element>
+ForwardStage<Element> with_splits() {
+  ForwardStage<Element> stage = stage_for<Element, 0>();
+  stage.variants = {{"splits", 1, stage_for<Element, 1>()},
+                    {"splits", 2, stage_for<Element, 2>()},
+                    {"splits", 3, stage_for<Element, 3>()},
+                    {"splits", 8, stage_for<Element, 8>()},
+                    {"splits", 128, stage_for<Element, 128>()}};
+  return stage;
+}
+
+const Stage stage = with_splits<half>(), bf16_stage = with_splits<__nv_bfloat16>();
+
+}  // namespace
+}  // namespace ch20
