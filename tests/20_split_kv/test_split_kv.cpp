@@ -36,6 +36,7 @@ void expect_every_kind_split() {
     }
   for (const float scale : {-0.2f, 0.0f})
     expect_split(with_scale(input("normal", decoding(1, 1, 3, 70, 64), ++seed), scale), 2);
+  expect_split(input("value mean", decoding(1, 1, 3, 20, 64, 24), ++seed, true), 2);
 }
 
 // ---- Operations ----
@@ -182,6 +183,7 @@ TEST_CASE("every key counts once for any number of splits", "[20.1]") {
       expect_split(input("value mean", decoding(1, 2, 3, Nk, 64), 10), count);
   // 8 heads of 25 units on the default number of thread blocks: heads begin and end within blocks.
   expect_split(input("value mean", decoding(2, 4, 2, 400, 64), 11), 0);
+  expect_every_kind_split();
 }
 
 // ---- 20.2 and 20.3 K and V in registers ----
@@ -194,6 +196,7 @@ TEST_CASE("keys past the end of K are not read", "[20.2]") {
   // The tensor ends after the last key: the simulator reports a read past it.
   for (const std::int64_t keys : {1, 7, 9, 25}) expect_loaded("K", keys, keys / 16 * 16);
   for (const std::int64_t Nk : {1, 9, 33}) expect_split(input("value mean", decoding(1, 1, 3, Nk, 64), 20), 1);
+  expect_every_kind_split();
 }
 TEST_CASE("K is read 16 bytes per lane", "[20.2]") {
   expect_read_once("K");
@@ -207,6 +210,7 @@ TEST_CASE("each lane holds its elements of V", "[20.3]") {
 TEST_CASE("keys past the end of V are not read", "[20.3]") {
   for (const std::int64_t keys : {1, 7, 9, 25}) expect_loaded("V", keys, keys / 16 * 16);
   for (const std::int64_t Nk : {1, 9, 33}) expect_split(input("value mean", decoding(1, 1, 3, Nk, 64), 23), 1);
+  expect_every_kind_split();
 }
 TEST_CASE("V is read 16 bytes per lane", "[20.3]") {
   expect_read_once("V");
