@@ -11,27 +11,10 @@ namespace {
 
 using Style = Curve::Style;
 
-constexpr int kGrey = 7;  // index of the colour, after those of stages
-
-/// A stage has the same colour and mark in all figures. Peers are grey and dashed, each with its own mark.
+/// Peers are dashed.
 Curve curve_for(const Results& results, const std::string& name) {
-  const auto place = [&](const std::vector<std::string>& names) {
-    return int(std::find(names.begin(), names.end(), name) - names.begin());
-  };
   const std::vector<std::string> peers = results.names("peer");
-  std::vector<std::string> stages = results.names("stage");
-  std::ranges::sort(stages);
-  Curve curve;
-  curve.title = name;
-  if (const int peer = place(peers); peer < int(peers.size())) {
-    curve.style = Style::dashed;
-    curve.color = kGrey;
-    curve.mark = 2 * peer + 1;
-  } else {
-    curve.color = place(stages) % kGrey;
-    curve.mark = 2 * (place(stages) / kGrey);
-  }
-  return curve;
+  return {name, std::ranges::count(peers, name) > 0 ? Style::dashed : Style::line_and_points, 0, {}};
 }
 
 /// A curve over N for each name; `value` returns nothing if there is no point.
@@ -77,7 +60,7 @@ Figure speed(const Results& results, const std::string& pass, const Mask& mask) 
                          });
     const auto roof = [&](const std::string& title, std::optional<double> value) {
       if (!value || panel.curves.empty()) return;
-      Curve curve{title, Style::line, -1, 0, {}};
+      Curve curve{title, Style::roof, 0, {}};
       for (const std::int64_t N : results.lengths()) curve.points.emplace_back(double(N), *value / 1e12);
       panel.curves.push_back(std::move(curve));
     };
@@ -167,7 +150,7 @@ Figure causal_gain(const Results& results) {
                              return a && b ? std::optional(a->times->median / b->times->median) : std::nullopt;
                            });
       if (!panel.curves.empty()) {
-        Curve ideal{"2N/(N+1)", Style::line, -1, 0, {}};
+        Curve ideal{"2N/(N+1)", Style::roof, 0, {}};
         for (const std::int64_t N : results.lengths())
           ideal.points.emplace_back(double(N), 2.0 * double(N) / double(N + 1));
         panel.curves.push_back(std::move(ideal));
@@ -212,7 +195,7 @@ Panel roofline_panel(const Results& results, const std::string& title, const std
       for (std::size_t i = 0; i < head_dims.size(); ++i) {
         Curve curve = curve_for(results, name);
         curve.style = Style::points;
-        curve.mark = 2 * int(i) + (mask == Mask::none ? 0 : 1);
+        curve.form = 2 * int(i) + (mask == Mask::none ? 0 : 1);
         if (titled) curve.title.clear();
         for (const Point& p : results.points) {
           const auto all = bytes(p);
@@ -235,7 +218,7 @@ Panel roofline_panel(const Results& results, const std::string& title, const std
   const double last = std::max(x_high, highest / slope) * 2;
   const auto roof = [&](const std::string& roof_title, double flat) {
     const double ridge = flat / slope, first = std::min(x_low, ridge) / 2;
-    Curve curve{roof_title, Style::line, -1, 0, {}};
+    Curve curve{roof_title, Style::roof, 0, {}};
     curve.points = {{first, first * slope / 1e12}, {ridge, flat / 1e12}, {last, flat / 1e12}};
     panel.curves.push_back(std::move(curve));
   };
@@ -248,7 +231,7 @@ Figure roofline(const Results& results) {
   Figure figure{"roofline", "", {}};
   const std::int64_t N = roofline_length(results);
   std::string forms;
-  const char* const names_of_forms[] = {"circles", "squares", "triangles"};
+  const char* const names_of_forms[] = {"small", "large", "largest"};
   for (std::size_t i = 0; i < results.head_dims().size() && i < 3; ++i)
     forms += fmt::format("{}{} d = {}", i == 0 ? "" : ", ", names_of_forms[i], results.head_dims()[i]);
   figure.caption = fmt::format(
@@ -302,11 +285,8 @@ Figure steps(const Results& results) {
     panel.x_ticks = titles;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const Shape& s = shapes[i];
-      Curve curve{fmt::format("d = {}, N = {}, {}", s.d(), s.N(), pass_text(s.pass, s.mask)),
-                  Style::line_and_points,
-                  int(i),
-                  2 * int(i),
-                  {}};
+      Curve curve{
+          fmt::format("d = {}, N = {}, {}", s.d(), s.N(), pass_text(s.pass, s.mask)), Style::line_and_points, 0, {}};
       for (std::size_t step = 0; step < titles.size(); ++step) {
         for (const Point& p : results.points) {
           if (p.kind != "step" || !p.ok() || p.shape != s || p.name != stage + ": " + titles[step]) continue;
@@ -336,15 +316,14 @@ std::vector<Figure> figures(const Results& results) {
 }
 
 nlohmann::ordered_json facts(const Figure& figure) {
-  constexpr const char* styles[] = {"line_and_points", "line", "dashed", "points"};
+  constexpr const char* styles[] = {"line_and_points", "line", "dashed", "points", "roof"};
   nlohmann::ordered_json panels = nlohmann::ordered_json::array();
   for (const Panel& panel : figure.panels) {
     nlohmann::ordered_json curves = nlohmann::ordered_json::array();
     for (const Curve& curve : panel.curves) {
       curves.push_back({{"title", curve.title},
                         {"style", styles[int(curve.style)]},
-                        {"color", curve.color},
-                        {"mark", curve.mark},
+                        {"form", curve.form},
                         {"points", curve.points}});
     }
     panels.push_back({{"title", panel.title},

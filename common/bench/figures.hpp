@@ -11,11 +11,10 @@ namespace workbook::bench {
 
 /// One curve, or a set of points.
 struct Curve {
-  enum class Style { line_and_points, line, dashed, points };
+  enum class Style { line_and_points, line, dashed, points, roof };
   std::string title;
   Style style = Style::line_and_points;
-  int color = 0;  ///< index of the colour; -1: a roof
-  int mark = 0;   ///< shape of the points, alternately filled and hollow
+  int form = 0;  ///< of points: twice the index of d, and 1 more if causal
   std::vector<std::pair<double, double>> points;
 };
 

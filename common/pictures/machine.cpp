@@ -170,7 +170,6 @@ Facts plot_facts(const Request& request) {
   for (std::size_t i = 0; i < curves.size(); ++i) {
     Facts curve = titled(panel.at("curves"), curves[i]);
     curve["title"] = names[i];
-    if (curve.at("style") == "line_and_points") curve["color"] = i;
     chosen.push_back(std::move(curve));
   }
   if (p.has("log")) {
@@ -182,8 +181,7 @@ Facts plot_facts(const Request& request) {
       if (row.at(0) == wanted && at < row.size()) points.push_back({std::stod(row.at(1)), std::stod(row[at])});
     }
     if (points.empty()) p.fail(fmt::format("the table has no \"{}\" in rows of \"{}\"", column, wanted));
-    chosen.push_back(
-        {{"title", p.text("log_name")}, {"style", "dashed"}, {"color", 7}, {"mark", 3}, {"points", points}});
+    chosen.push_back({{"title", p.text("log_name")}, {"style", "dashed"}, {"form", 0}, {"points", points}});
   }
   panel["curves"] = std::move(chosen);
   return {{"panels", Facts::array({std::move(panel)})}};

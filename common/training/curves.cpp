@@ -33,11 +33,8 @@ nlohmann::ordered_json losses_facts(const Trained& trained) {
     const std::vector<StepRecord>& steps = trained.runs[i].run->steps;
     for (std::size_t step = 0; step < steps.size(); ++step) points.push_back({step + 1, steps[step].loss});
     if (points.empty()) continue;
-    curves.push_back({{"title", name(trained.runs[i].run->precision)},
-                      {"style", "line"},
-                      {"color", i},
-                      {"mark", 0},
-                      {"points", points}});
+    curves.push_back(
+        {{"title", name(trained.runs[i].run->precision)}, {"style", "line"}, {"form", 0}, {"points", points}});
   }
   const nlohmann::ordered_json panel{{"title", "Losses"},  {"x_label", "step"},    {"y_label", "nats per byte"},
                                      {"x_log", false},     {"y_log", false},       {"x_is_length", false},

@@ -100,13 +100,12 @@ TEST_CASE("without a GPU there are no figures") {
 
 TEST_CASE("a figure's facts hold its panels and curves") {
   Figure one{"a figure", "what it shows", {{"title", "x label", "y label", false, true, false, {}, true, {}}}};
-  one.panels[0].curves.push_back({"a_b", Curve::Style::dashed, -1, 3, {{1, 2}, {3, 4}}});
+  one.panels[0].curves.push_back({"a_b", Curve::Style::dashed, 3, {{1, 2}, {3, 4}}});
   const auto all = facts(one);
   CHECK(all["kind"] == "plot");
   CHECK(all["title"] == "what it shows");
   CHECK(all["panels"][0]["x_label"] == "x label");
   CHECK(all["panels"][0]["y_log"] == true);
   CHECK(all["panels"][0]["curves"][0] ==
-        nlohmann::ordered_json{
-            {"title", "a_b"}, {"style", "dashed"}, {"color", -1}, {"mark", 3}, {"points", {{1., 2.}, {3., 4.}}}});
+        nlohmann::ordered_json{{"title", "a_b"}, {"style", "dashed"}, {"form", 3}, {"points", {{1., 2.}, {3., 4.}}}});
 }

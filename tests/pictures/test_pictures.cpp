@@ -200,7 +200,6 @@ TEST_CASE("a plot has the chosen curves of a bench figure, under the chosen name
   const Facts& curves = facts["panels"][0]["curves"];
   REQUIRE(curves.size() == 3);
   CHECK(curves[1]["title"] == "second");
-  CHECK(curves[1]["color"] == 1);
   CHECK(curves[2]["style"] == "dashed");
   CHECK(curves[0]["points"] != curves[1]["points"]);
   check_said("plot", facts, {"forward, d = 64, first: "});

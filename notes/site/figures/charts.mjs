@@ -240,17 +240,38 @@ const powers = (base, low, high) => {
     ticks.push(base ** n);
   return ticks;
 };
-/// Pairs of marks: filled, and hollow.
-function drawMark(picture, x, y, mark, color) {
-  const names = mark % 2 === 0 ? `k${color % colors}` : `page s${color % colors} wide`;
-  if ((mark >> 1) % 3 === 0) picture.dot(x, y, 3.5, names);
-  else if ((mark >> 1) % 3 === 1) picture.rect(x - 3.2, y - 3.2, 6.4, 6.4, names);
-  else
-    picture.curve([[x, y - 4], [x + 4, y + 3], [x - 4, y + 3], [x, y - 4]], color);
+/// The series of a plot, for each its number: `first` of them are shown at first, all dashed ones and those of the book
+/// that are highest at their largest x, no more than there are colours. A number's colour and shape are those of no other.
+export function seriesOf({ panels }) {
+  const curves = panels.flatMap((panel) => panel.curves.filter(({ title, style }) => title && style !== 'roof'));
+  const names = [...new Set(curves.map(({ title }) => title))], last = ({ points }) => points.at(-1)[1];
+  const dashed = names.filter((name) => curves.some(({ title, style }) => title === name && style === 'dashed'));
+  const height = (name) => panels.reduce((sum, panel) => {
+    const curve = panel.curves.find(({ title }) => title === name);
+    return sum + (curve ? last(curve) / Math.max(...panel.curves.map(last)) : 0);
+  }, 0);
+  const highest = names.filter((name) => !dashed.includes(name)).sort((a, b) => height(b) - height(a)).slice(0, colors - dashed.length);
+  const first = names.filter((name) => dashed.includes(name) || highest.includes(name));
+  return { first, numbers: Object.fromEntries([...first, ...names.filter((name) => !first.includes(name))].map((name, i) => [name, i])) };
+}
+
+const shapes = [[], [[-3, -3], [3, -3], [3, 3], [-3, 3]], [[0, -4], [4, 3], [-4, 3]], [[0, -5], [4, 0], [0, 5], [-4, 0]], [[0, 4], [-4, -3], [4, -3]]];
+function drawMark(picture, x, y, number, { hollow = false, size = 1 } = {}) {
+  const names = hollow ? `page s${number % colors} wide` : `k${number % colors}`, corners = shapes[number % shapes.length];
+  if (corners.length === 0) picture.dot(x, y, 3.5 * size, names);
+  else picture.polygon(corners.map(([dx, dy]) => [x + size * dx, y + size * dy]), names);
+}
+/// Names from `x` on, at these heights, each after its mark or the dashes of its roof.
+function drawLegend(picture, x, heights, entries) {
+  entries.forEach(({ text, number, hollow }, i) => {
+    if (number === undefined) picture.line(x, heights[i] - 4, x + 12, heights[i] - 4, 's7 dashed');
+    else drawMark(picture, x + 6, heights[i] - 4, number, { hollow });
+    picture.text(x + 16, heights[i], text, number === undefined ? 'small soft' : `k${number % colors} small`);
+  });
 }
 
 /// A panel whose x has names: a row for each, and its values to the right.
-function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, top) {
+function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, top, numbers) {
   const narrow = picture.width < width, // names are above their rows then
     step = narrow ? 36 : 24,
     left = narrow ? 6 : Math.min(380, 20 + 6.1 * Math.max(...names.map((name) => name.length))),
@@ -264,17 +285,16 @@ function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, to
   picture.text(x.to, bottom + 32, label, 'small end soft');
   names.forEach((name, i) => picture.text(0, top + (narrow ? 48 : 58) + i * step, name, narrow && name.length > 40 ? 'tiny' : 'small'));
   const at = ([i, v]) => [x(v), top + (narrow ? 62 : 54) + i * step];
-  curves.forEach(({ title: what, color, points }, n) => {
-    if (!narrow) picture.curve(points.map(at), color, '');
-    for (const point of points) drawMark(picture, ...at(point), 2 * n, color);
-    drawMark(picture, 6, bottom + 42 + 17 * n, 2 * n, color);
-    picture.text(16, bottom + 46 + 17 * n, what, `k${color % colors} small`);
+  curves.forEach(({ title: what, points }) => {
+    if (!narrow) picture.curve(points.map(at), numbers[what], '');
+    for (const point of points) drawMark(picture, ...at(point), numbers[what]);
     picture.say(`${title}, ${what}: ${points.map(([i, v]) => `${names[i]} ${digits(v, 3)}`).join(', ')}. `);
   });
-  return bottom + 58 + 17 * curves.length;
+  drawLegend(picture, 0, curves.map((curve, n) => bottom + 46 + 18 * n), curves.map(({ title: text }) => ({ text, number: numbers[text] })));
+  return bottom + 58 + 18 * curves.length;
 }
 
-function drawPanel(picture, panel, top) {
+function drawPanel(picture, panel, top, numbers) {
   const {
     title, x_label: xLabel, y_label: yLabel, x_log: xLog, y_log: yLog, x_is_length: lengths, y_from_zero: fromZero,
     curves,
@@ -282,11 +302,12 @@ function drawPanel(picture, panel, top) {
   const all = curves.flatMap((c) => c.points), xs = all.map(([v]) => v), ys = all.map(([, v]) => v);
   const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)], [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
   const narrow = picture.width < width, // its legend is below then
+    named = curves.filter(({ title }) => title).length, gap = 18, bottom = top + 36 + Math.max(280, narrow ? 0 : gap * named),
     right = narrow ? picture.width - 16 : 496,
     x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, narrow ? 40 : 62, right);
   const y = yLog
-    ? logAxis(yLow / 1.2, yHigh * 1.2, top + 316, top + 36)
-    : axis(fromZero ? 0 : yLow - (yHigh - yLow) * 0.05, yHigh * 1.04, top + 316, top + 36);
+    ? logAxis(yLow / 1.2, yHigh * 1.2, bottom, top + 36)
+    : axis(fromZero ? 0 : yLow - (yHigh - yLow) * 0.05, yHigh * 1.04, bottom, top + 36);
   title.split('\n').forEach((line, i) => picture.text(0, top + 14 + 15 * i, line, i > 0 ? 'small soft' : narrow ? 'small bold' : 'bold'));
   picture.text(
     title.includes('\n') ? x.to : 0, top + 30, yLabel, title.includes('\n') ? 'small end soft' : 'small soft',
@@ -297,57 +318,46 @@ function drawPanel(picture, panel, top) {
     yText: big, yTicks: yLog ? powers(10, y.low, y.high) : roundTicks(y.low, y.high),
   });
   picture.text(x.to, y.from + 34, xLabel, 'small end soft');
-  const labels = [];
-  for (const { title: name, style, color, mark, points } of curves) {
-    const placed = points.map(([px, py]) => [x(px), y(py)]), roof = color < 0, own = roof ? 7 : color % colors;
+  const entries = [];
+  let number; // a curve without a name belongs to the series before it
+  for (const { title: name, style, form, points } of curves) {
+    const placed = points.map(([px, py]) => [x(px), y(py)]), roof = style === 'roof', hollow = style === 'dashed' || form % 2 === 1;
+    if (name) number = numbers[name];
     if (style !== 'points')
-      picture.curve(placed, own, roof ? 'dashed' : style === 'line' ? '' : style === 'dashed' ? 'wide dashed' : 'wide');
-    if (style !== 'line') for (const [px, py] of placed) drawMark(picture, px, py, mark, own);
+      picture.curve(placed, roof ? 7 : number, roof ? 'dashed' : style === 'line' ? '' : style === 'dashed' ? 'wide dashed' : 'wide');
+    const marked = style === 'line' ? placed.slice(-1) : roof ? [] : placed;
+    for (const [px, py] of marked) drawMark(picture, px, py, number, { hollow, size: 1 + 0.3 * (form >> 1) });
     if (!name) continue;
-    // What rises to a roof is labelled where it is flat.
-    labels.push({
-      x: placed.at(-1)[0] - (style === 'points' ? 0 : 6), y: placed.at(-1)[1], text: name,
-      color: roof ? undefined : own, mark: roof ? undefined : mark,
-    });
+    entries.push({ y: placed.at(-1)[1], text: name, number: roof ? undefined : number, hollow });
     const told = points.length > 20 ? [points[0], points.at(-1)] : points;
     picture.say(
       `${title.split('\n')[0]}, ${name}: ${told.map(([px, py]) => `${digits(py, 3)} at ${digits(px, 4)}`).join(', ')}. `,
     );
   }
-  if (!narrow) {
-    drawLabels(picture, labels, right, y.to, y.from);
-    return y.from + 50;
-  }
-  labels.sort((a, b) => a.y - b.y);
-  labels.forEach(({ text, color, mark }, i) => {
-    if (mark !== undefined) drawMark(picture, 6, y.from + 50 + 17 * i, mark, color);
-    picture.text(16, y.from + 54 + 17 * i, text, color === undefined ? 'small soft' : `k${color % colors} small`);
-  });
-  return y.from + 70 + 17 * labels.length;
+  entries.sort((a, b) => a.y - b.y);
+  const heights = narrow ? entries.map((entry, i) => y.from + 54 + gap * i) : spread(entries.map((entry) => entry.y + 4), gap, y.to + 4, y.from);
+  drawLegend(picture, narrow ? 0 : right + 14, heights, entries);
+  return y.from + (narrow ? 70 + gap * entries.length : 50);
 }
 
 /// One panel below the other, each with its curves' names beside their ends; on a phone below them.
-export function drawPlot({ panels }, { wide = width } = {}) {
+export function drawPlot({ panels }, { wide = width, numbers = seriesOf({ panels }).numbers } = {}) {
   const picture = new Picture(wide);
   for (const panel of panels)
-    picture.height = (panel.x_ticks?.length > 0 ? drawRows : drawPanel)(picture, panel, picture.height);
+    picture.height = (panel.x_ticks?.length > 0 ? drawRows : drawPanel)(picture, panel, picture.height, numbers);
   return picture;
 }
 
-/// At first, of many series: those of the book that are its fastest somewhere, and all others.
 export function plot(facts) {
-  const curves = facts.panels.flatMap((panel) => panel.curves), own = ({ style }) => style === 'line_and_points';
-  const names = [...new Set(curves.map(({ title }) => title))].filter(Boolean);
-  const fastest = facts.panels.flatMap((panel) => {
-    const all = panel.curves.filter(own), at = (curve, x) => curve.points.find(([other]) => other === x)?.[1] ?? 0;
-    return all.flatMap((curve) => (curve.points.some(([x, y]) => all.every((other) => at(other, x) <= y)) ? curve.title : []));
-  });
-  const chosen = names.filter((name) => names.length < 10 || fastest.includes(name) || !own(curves.find(({ title }) => title === name)));
+  const { first, numbers } = seriesOf(facts);
+  const names = [...new Set(facts.panels.flatMap(({ curves }) => curves.map(({ title }) => title)))].filter(Boolean);
   const show = () => {
-    const wanted = (panel) => ({ ...panel, curves: panel.curves.filter(({ title }) => !title || series.value.includes(title)) });
+    let shown; // a curve without a name goes with the series before it
+    const chosen = ({ title }) => (shown = title ? series.value.includes(title) : shown);
+    const wanted = (panel) => ({ ...panel, curves: panel.curves.filter(chosen) });
     const panels = facts.panels.map(wanted).filter((panel) => panel.curves.length > 0);
-    return { body: [drawPlot({ panels }, { wide: screenWidth() })], said: `${series.value.length} of ${names.length} series.` };
+    return { body: [drawPlot({ panels }, { wide: screenWidth(), numbers })], said: `${series.value.length} of ${names.length} series.` };
   };
-  const series = checks({ label: 'Choose series', options: names, chosen });
+  const series = checks({ label: 'Choose series', options: names, chosen: names.filter((name) => first.includes(name) || !(name in numbers)) });
   return frame(facts, { controls: [series], show });
 }

@@ -103,9 +103,12 @@ export class Picture {
   curve(points, color, names = 'wide') {
     this.#body += `<polyline class="none s${color % colors}${names && ` ${names}`}" points="${path(points)}"/>\n`;
   }
+  polygon(points, names) {
+    this.#body += `<polygon class="${names}" points="${path(points)}"/>\n`;
+  }
   /// Filled below the points down to `base`.
   area(points, base, color) {
-    this.#body += `<polygon class="${tile(color)}" points="${path([...points, [points.at(-1)[0], base], [points[0][0], base]])}"/>\n`;
+    this.polygon([...points, [points.at(-1)[0], base], [points[0][0], base]], tile(color));
   }
   dot(x, y, radius, names) {
     this.#body += `<circle class="${names}" cx="${px(x)}" cy="${px(y)}" r="${px(radius)}"/>\n`;
