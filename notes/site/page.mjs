@@ -1,6 +1,6 @@
 // What every page does: colours, contents on a narrow screen, solved exercises, copying, search.
 import MiniSearch from 'minisearch';
-import { find, marked, options } from './search.mjs';
+import { excerpt, find, marked, options } from './search.mjs';
 
 const byId = (id) => document.getElementById(id);
 const prefix = document.body.dataset.prefix;
@@ -103,16 +103,10 @@ const load = (name) =>
     document.head.append(Object.assign(document.createElement('script'), { src: `${prefix}assets/search-${name}.js`, onload, onerror: reject }));
   }));
 
-/// Found words are marked; of a long text, the part round the first of them is shown.
-function withMarks(tag, text, terms, length = Infinity) {
-  const parts = marked(text, terms), at = Math.max(0, parts[0].length - length / 3);
-  if (at > 0) parts[0] = `…${parts[0].slice(at)}`;
+/// Found words are marked.
+function withMarks(tag, text, terms) {
   const element = document.createElement(tag);
-  for (const [i, part] of parts.entries()) {
-    const left = length - element.textContent.length;
-    if (left <= 0) break;
-    element.append(i % 2 === 0 ? part.slice(0, left) : Object.assign(document.createElement('mark'), { textContent: part }));
-  }
+  element.append(...marked(text, terms).map((part, i) => (i % 2 === 0 ? part : Object.assign(document.createElement('mark'), { textContent: part }))));
   return element;
 }
 
@@ -123,7 +117,7 @@ function show(hits, searching) {
       const item = document.createElement('li'), link = withMarks('a', title === page ? page : `${page}: ${title}`, terms);
       link.href = prefix + url;
       link.addEventListener('click', () => document.activeElement.blur());
-      item.append(link, withMarks('p', text ?? '', terms, 180));
+      item.append(link, withMarks('p', excerpt(text ?? '', terms, 180), terms));
       return item;
     }),
   );

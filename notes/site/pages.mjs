@@ -87,12 +87,13 @@ function splitResults(results) {
   return { ...results, path: 'notes/results_profiler.md', url: 'notes/results_profiler.html', title, text };
 }
 
-/// All pages. In reading order: the start, chapters, notes; then sources.
+/// All pages. In reading order: the start, chapters as in its table, notes; then sources.
 export function findPages({ root, withSolutions }) {
+  const readme = markdownPage(root, 'README.md', 'start'), row = ({ path }) => readme.text.lastIndexOf(path);
   const lessons = readdirSync(join(root, 'chapters'))
     .filter((name) => existsSync(join(root, 'chapters', name, 'README.md')))
-    .sort()
-    .map((name) => markdownPage(root, `chapters/${name}/README.md`, 'chapters'));
+    .map((name) => markdownPage(root, `chapters/${name}/README.md`, 'chapters'))
+    .sort((a, b) => row(a) - row(b));
   const notes = readdirSync(join(root, 'notes'))
     .filter((name) => name.endsWith('.md'))
     .map((name) => markdownPage(root, `notes/${name}`, 'notes'))
@@ -106,7 +107,7 @@ export function findPages({ root, withSolutions }) {
       ...(withSolutions ? sourcePages(root, answers, 'solutions', lesson) : []),
     ];
   });
-  const readme = markdownPage(root, 'README.md', 'start'), origin = spawnSync('git', ['-C', root, 'remote', 'get-url', 'origin'], { encoding: 'utf8' }).stdout;
+  const origin = spawnSync('git', ['-C', root, 'remote', 'get-url', 'origin'], { encoding: 'utf8' }).stdout;
   const start = { ...readme, title: 'Start', text: withAddress(readme.text, process.env, origin ?? '') };
   const toRead = [start, ...lessons, ...notes];
   toRead.forEach((page, i) => {

@@ -1,20 +1,23 @@
 // What the search finds, for the page and for its test. Headings come first and have a small index of their own; the
 // index of the text is loaded after it.
 import MiniSearch from 'minisearch';
+import { stemmer } from 'stemmer';
 
 const silent = new Set('a an and are do does for how i in is it of on or the to what where which why with'.split(' '));
 const word = /(\d+(?:\.\d+)+|[\p{L}\p{N}]+)/u;
 const tokenize = (text) => text.split(word).filter((part, i) => i % 2 === 1);
-/// "tile" and "tiles" are one word, and so are "specialisation" and "specialization".
-const stem = (word) => word.replace(/(?<=..[^sui])s$/, '').replace(/is(?=(e|ed|er|ing|ation)?$)/, 'iz');
-const processTerm = (term) => (silent.has(term.toLowerCase()) ? null : stem(term.toLowerCase()));
-const common = { tokenize, processTerm, searchOptions: { prefix: true, combineWith: 'AND', boost: { title: 3, also: 3 } } };
+/// "padded" and "padding" are one word, and so are "specialisation" and "specialization".
+const stem = (word) => stemmer(word.toLowerCase().replace(/is(?=(e|ed|er|ing|ation)?$)/, 'iz'));
+const stemOf = (term) => (silent.has(term.toLowerCase()) ? null : stem(term));
+/// A word is found by its stem, and while it is typed.
+const processTerm = (term) => stemOf(term) && [...new Set([term.toLowerCase(), stem(term)])];
+const common = { tokenize, processTerm, searchOptions: { processTerm: stemOf, prefix: true, combineWith: 'AND', boost: { title: 3, also: 3 } } };
 export const options = {
   headings: { ...common, fields: ['title', 'also', 'page'], storeFields: ['page', 'title', 'url', 'lesson', 'term', 'names'] },
   text: { ...common, fields: ['title', 'text'], storeFields: ['text'] },
 };
 
-const key = (text) => tokenize(text).map(processTerm).filter(Boolean).join(' ');
+const key = (text) => tokenize(text).map(stemOf).filter(Boolean).join(' ');
 
 /// The documents of both indexes: {page, sections}, of which the glossary's name synonyms.
 export function indexes(pages) {
@@ -62,8 +65,16 @@ export function find(words, headings, text) {
 export function marked(text, terms) {
   const parts = [''];
   text.split(word).forEach((part, i) => {
-    if (i % 2 === 1 && terms.includes(processTerm(part))) parts.push(part, '');
+    if (i % 2 === 1 && [part.toLowerCase(), stem(part)].some((term) => terms.includes(term))) parts.push(part, '');
     else parts[parts.length - 1] += part;
   });
   return parts;
+}
+
+/// About so much of a text, in whole words, round the first that was found.
+export function excerpt(text, terms, length) {
+  const [before, first] = marked(text, terms);
+  const from = first === undefined || before.length < length / 2 ? 0 : text.lastIndexOf(' ', before.length - length / 3) + 1;
+  const to = from + length < text.length ? text.lastIndexOf(' ', from + length) : text.length;
+  return `${from > 0 ? '…' : ''}${text.slice(from, to)}${to < text.length ? '…' : ''}`;
 }

@@ -15,7 +15,7 @@ import { readResults } from './figures/results.mjs';
 import { waitsOf } from './figures/timeline.mjs';
 import { withIndices } from './markdown.mjs';
 import { slugOf, withAddress } from './pages.mjs';
-import { find, options } from './search.mjs';
+import { excerpt, find, marked, options } from './search.mjs';
 
 const programs = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/snap/bin/chromium'];
 
@@ -921,7 +921,7 @@ function testSearch(out) {
     'q_split.hpp': '04_q_split/q_split.hpp.html', 'online softmax': '02_online_softmax/index.html', 'conditional rescaling': '04_q_split/index.html#48-',
     'what is an LSE': 'glossary.html#lse', logsumexp: 'glossary.html#lse', 'warp specialization': 'glossary.html#warp-specialisation',
     'sliding window': 'glossary.html#sliding-window', 'race condition': 'glossary.html#race', HBM: 'glossary.html#device-memory',
-    'why padding': 'glossary.html#padding', 'bank conflicts': 'glossary.html#bank-conflict', warp: 'glossary.html#thread-block-warp-and-lane',
+    'why padding': 'glossary.html#padding', padded: 'glossary.html#padding', paddi: 'glossary.html#padding', 'bank conflicts': 'glossary.html#bank-conflict', warp: 'glossary.html#thread-block-warp-and-lane',
     'how to install': 'installing.html', 'circular buffer': 'glossary.html#ring-of-stages', nsight: 'profiling.html',
     'fastest kernel': 'results.html#the-fastest-kernels', 'online sofmax': '02_online_softmax/index.html',
     'do I need a GPU': 'installing.html#gpu-and-cuda-toolkit-not-needed', 'running maximum': 'glossary.html#row-maximum-m-and-row-sum-l',
@@ -934,9 +934,14 @@ function testSearch(out) {
     __restrict__: '03_tiled_wmma/index.html#31-', kept_pairs: '17_rope_dropout/index.html#172-', address_in_sum: '09_backward_registers/index.html#coalesced-',
     'why log2': 'glossary.html#powers-of-two', docker: 'installing.html#macos-and-windows', submit: 'instructors.html#grading',
   });
-  expectEqual(answers.length, 46, 'queries');
+  expectEqual(answers.length, 48, 'queries');
   const wrong = answers.map(([query, url]) => [query, url, find(query, headings, text)[0]?.url]).filter(([, url, first]) => !first?.includes(url));
   expectEqual(wrong, [], 'query, expected and first');
+  for (const { text: whole = '', terms } of answers.flatMap(([query]) => find(query, headings, text).slice(0, 20))) {
+    const part = excerpt(whole, terms, 180);
+    expect(` ${whole} `.includes(` ${part.replace(/^…|…$/g, '')} `) && part.length < 183, `an excerpt cuts a word: ${part}`);
+    expect(!marked(whole, terms)[1] || marked(part, terms)[1], `an excerpt without what was found: ${part}`);
+  }
   expect(find('online softmax', headings).length > 3, 'headings are found before the text is loaded');
 }
 
@@ -1001,6 +1006,15 @@ function testHeads(out, pages) {
   }
 }
 
+/// From page to page, chapters have the order of README's table.
+function testOrder(root, out) {
+  const rows = [...readFileSync(join(root, 'README.md'), 'utf8').matchAll(/^\| \[\d[^\]]*\]\((chapters\/[^)]*)README\.md\)/gm)].map(([, folder]) => `${folder}index.html`);
+  const next = (url) => join(dirname(url), /rel="next" href="([^"]*)"/.exec(readFileSync(join(out, url), 'utf8'))[1]);
+  const order = [next('index.html')];
+  while (order.length < rows.length) order.push(next(order.at(-1)));
+  expectEqual(order, rows, 'chapters');
+}
+
 /// Before anything folded, the page of results has its summary and its plots; the profiler's tables are elsewhere.
 function testResultsPage(out) {
   const html = readFileSync(join(out, 'notes/results.html'), 'utf8'), plots = [...html.matchAll(/<img src="figures\//g)];
@@ -1040,6 +1054,7 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('an exercise is a card, which leads to its task and back', () => testExercises(root, out, pages));
   await tests.run('a reference is a link', () => testReferences(out, pages));
   await tests.run('a page has a description, an icon, and a page before or after it', () => testHeads(out, pages));
+  await tests.run('chapters follow each other as in their table', () => testOrder(root, out));
   await tests.run('results begin with their summary and plots', () => testResultsPage(out));
   await tests.run('a link to the glossary shows its definition', () => testTerms(out, pages));
   await tests.run('the search answers its questions', () => testSearch(out));
