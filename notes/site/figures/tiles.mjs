@@ -52,9 +52,9 @@ function drawCells(picture, launch, facts, left, top, wide) {
 }
 
 export function drawTiles(facts) {
-  const picture = new Picture(), { launches, queries, keys } = facts, gap = 46, left = 46, top = 64,
-    single = launches.length === 1;
-  const wide = Math.min(400, (width - left - gap * (launches.length - 1)) / launches.length),
+  const picture = new Picture(), { launches, queries, keys } = facts, gap = 46, left = 46,
+    single = launches.length === 1, top = launches[0].kernel ? 64 : 24; // names are above
+  const wide = Math.min(single ? 340 : 400, (width - left - gap * (launches.length - 1)) / launches.length),
     unit = wide / Math.max(queries, keys);
   launches.forEach((launch, n) => {
     const x0 = left + n * (wide + gap), all = launch.cells.join('').length;
@@ -63,7 +63,7 @@ export function drawTiles(facts) {
       picture.text(
         x0, 33, `thread block: ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`, 'small soft',
       );
-    picture.text(x0, 58, `keys, ${launch.column_tile} per tile →`, 'small soft');
+    picture.text(x0, top - 6, `keys, ${launch.column_tile} per tile →`, 'small soft');
     const every = Math.max(1, Math.floor(launch.cells.length / 8));
     const edges = edgesOf(queries, launch.row_tile, maskOf(maskText(facts)).lengths);
     for (let i = 0; i < launch.cells.length; i += every)
@@ -74,9 +74,9 @@ export function drawTiles(facts) {
         `computed without a mask, ${counted(launch, 'm')} are masked and ${counted(launch, '.')} skipped. `,
     );
   });
-  picture.text(0, 58, 'query', 'small soft');
+  picture.text(0, top - 6, 'query', 'small soft');
   const bottom = top + queries * unit;
-  let x = single ? left + wide + 30 : left, y = single ? 80 : bottom + 18;
+  let x = single ? left + wide + 30 : left, y = single ? top + 16 : bottom + 18;
   const entry = (text, mark) => {
     mark();
     picture.text(x + 20, y + 12, text, 'small');
