@@ -104,6 +104,13 @@ export function shown(picture, label) {
   return place;
 }
 
+/// What is wider than its place says that it continues.
+export function sayContinues(element) {
+  const say = () => element.classList.toggle('continues', element.scrollWidth > element.clientWidth + 1);
+  new ResizeObserver(say).observe(element);
+  return element;
+}
+
 /// A list of texts.
 export const items = (texts) => h('ul', {}, texts.map((text) => h('li', {}, text)));
 
@@ -116,7 +123,7 @@ export function table(names, rows) {
 /// The figure's frame: its controls, and what show() returns whenever one of them changes: {body: pictures and elements,
 /// said: a sentence that says what is to be seen}.
 export function frame(facts, { controls: all, show }) {
-  const body = h('div', { class: 'body', tabindex: 0, role: 'group', 'aria-label': 'Drawing' });
+  const body = sayContinues(h('div', { class: 'body', tabindex: 0, role: 'group', 'aria-label': 'Drawing' }));
   const said = h('p', { class: 'said', role: 'status' });
   const update = () => {
     const shows = show();

@@ -1,11 +1,11 @@
 // The page of ./workbook trace --html: what a chapter's kernels did, from the facts in the page itself.
 import { Picture, bytes, pageStyle } from './paint.mjs';
-import { choice, h, shown } from './parts.mjs';
+import { choice, h, sayContinues, shown } from './parts.mjs';
 import { timeline, waits } from './timeline.mjs';
 
 const soft = (text) => h('p', { class: 'soft' }, text);
-const link = ({ lesson }) => soft(h('a', { href: encodeURI(lesson) }, 'Lesson'));
-const scrolled = (element) => h('div', { class: 'scroll', tabindex: 0 }, element);
+const link = ({ lesson }) => soft(h('a', { href: encodeURI(lesson) }, 'The lesson of this chapter'));
+const scrolled = (element) => sayContinues(h('div', { class: 'scroll', tabindex: 0 }, element));
 
 /// {rows, left, legend}: the first row is the head, the first `left` columns are words.
 function table({ rows: [head, ...rows], left, legend }) {
@@ -207,7 +207,7 @@ function drawAccess({ part, words, rows, bank, bytes: size, banks: firsts }) {
 function lines({ parts, legend }) {
   if (parts.length === 0) return [];
   const section = h(
-    'section', { class: 'lines' }, h('h2', {}, 'By source line'), soft(`${legend}.`),
+    'section', { class: 'lines' }, h('h2', {}, 'By source line'), soft(`${legend.replace(/^By source line\. /, '')}.`),
     parts.flatMap((part) => [h('h3', {}, `${part.name} `, h('span', { class: 'soft' }, part.file)), table(part.table)]),
   );
   const worst = parts.flatMap((part) => part.worst.map((access) => ({ ...access, part: part.name })));
