@@ -3,7 +3,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } fr
 import { dirname, join, relative } from 'node:path';
 import Eleventy from '@11ty/eleventy';
 import { build as bundle } from 'esbuild';
-import { escapeHtml, factsOf, highlighted, makeMarkdown, sectionsOf } from './markdown.mjs';
+import { escapeHtml, factsOf, highlighted, inLines, makeMarkdown, sectionsOf } from './markdown.mjs';
 import { Links, between, findPages } from './pages.mjs';
 import { figures } from './figures/kinds.mjs';
 import { pageStyle } from './figures/paint.mjs';
@@ -13,23 +13,15 @@ const mark = '.flashattention-workbook-site'; // in a folder that this has writt
 
 /// A source file, a line an anchor.
 function sourceHtml(page) {
-  const lines = highlighted(page.text.replace(/\n$/, ''), page.language).split('\n');
-  let open = [];
-  const rows = lines.map((line, i) => {
-    // A comment or string of several lines: what is open at a line's end is closed there and opened again.
-    const before = open.join('');
-    for (const tag of line.match(/<span[^>]*>|<\/span>/g) ?? []) tag === '</span>' ? open.pop() : open.push(tag);
-    const linked = line.replace(/\bTODO\(([\d.]+)\)/, (task, id) => {
-      const { lesson, anchor } = page.chapter.exercises.find((exercise) => exercise.id === id);
-      return `<a href="${between(page.url, lesson.url)}#${anchor}">${task}</a>`;
-    });
-    const indent = /^ */.exec(line)[0].length;
-    return `<span class="line" id="L${i + 1}"${indent === 0 ? '' : ` style="--indent:${indent}"`}>${before}${linked}${'</span>'.repeat(open.length)}\n</span>`;
+  const lines = inLines(highlighted(page.text.replace(/\n$/, ''), page.language), (i) => ` id="L${i + 1}"`);
+  const linked = lines.replace(/\bTODO\(([\d.]+)\)/g, (task, id) => {
+    const { lesson, anchor } = page.chapter.exercises.find((exercise) => exercise.id === id);
+    return `<a href="${between(page.url, lesson.url)}#${anchor}">${task}</a>`;
   });
   return `<h1><code>${escapeHtml(page.path)}</code></h1>
 <p>${page.group === 'solutions' ? 'The solution' : 'A file'} of
 <a href="${between(page.url, page.chapter.url)}">${escapeHtml(page.chapter.title)}</a>.</p>
-<pre tabindex="0" class="source"><code>${rows.join('')}</code></pre>`;
+<pre tabindex="0" class="wraps source"><code>${linked}</code></pre>`;
 }
 
 const link = (from, page) => page && { title: page.title, href: between(from.url, page.url) };

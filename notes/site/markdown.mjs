@@ -27,6 +27,18 @@ export function highlighted(text, language) {
   return known ? hljs.highlight(text, { language: known, ignoreIllegals: true }).value : escapeHtml(text);
 }
 
+/// Coloured code as lines, whose continuations are indented. What is open at a line's end, a comment of several lines,
+/// is closed there and opened again.
+export function inLines(html, attributes = () => '') {
+  let open = [];
+  return html.split('\n').map((line, i) => {
+    const before = open.join(''), [indent] = /^ */.exec(line);
+    for (const tag of line.match(/<span[^>]*>|<\/span>/g) ?? []) tag === '</span>' ? open.pop() : open.push(tag);
+    const style = indent && ` style="--indent:${indent.length}ch"`, lead = indent && `<span class="lead">${indent}</span>`;
+    return `<span class="line"${attributes(i)}${style}>${before}${lead}${line.slice(indent.length)}${'</span>'.repeat(open.length)}\n</span>`;
+  }).join('');
+}
+
 /// Short formulas are written as in the comments of the code: P_ij, Σ_j, m_{t+1}, 2^(S − m). In prose, their indices are
 /// set low and their exponents high.
 const index = /(?<![\p{L}\p{N}_./-])(Σ|[δ∂]?(?:\p{L}|d\p{Lu})|LSE|max|min)_(?:\{([^}]+)\}|([\p{Ll}\p{Lu}]{1,2}|\d|new|old|safe|max|before))(?![\p{Ll}\p{Lu}\p{Nd}_])/gu;
@@ -82,9 +94,9 @@ export function makeMarkdown({ root, links }) {
     return self.renderToken(tokens, i, options) + (exercise ? card(pageOf(env), exercise) : '');
   };
   rules.fence = (tokens, i) => {
-    const language = tokens[i].info.trim().split(/\s+/)[0];
+    const language = tokens[i].info.trim().split(/\s+/)[0], html = highlighted(tokens[i].content.replace(/\n$/, ''), language);
     // Code may wrap on a narrow screen; what is drawn with letters may not.
-    return `<pre tabindex="0"${language in languages ? ' class="wraps"' : language === 'text' ? ' class="drawing"' : ''}><code>${highlighted(tokens[i].content, language)}</code></pre>\n`;
+    return `<pre tabindex="0"${language in languages ? ' class="wraps"' : language === 'text' ? ' class="drawing"' : ''}><code>${language in languages ? inLines(html) : html}</code></pre>\n`;
   };
   rules.text = (tokens, i) => withIndices(escapeHtml(tokens[i].content));
   rules.code_block = rules.fence;

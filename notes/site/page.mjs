@@ -1,5 +1,6 @@
 // What every page does: colours, contents on a narrow screen, solved exercises, copying, search.
 import MiniSearch from 'minisearch';
+import { sayContinues } from './figures/parts.mjs';
 import { excerpt, find, marked, options } from './search.mjs';
 
 const byId = (id) => document.getElementById(id);
@@ -91,6 +92,8 @@ for (const block of document.querySelectorAll('main pre:not(.drawing), .command'
   }
   place.append(button);
 }
+
+document.querySelectorAll('.scroll, .drawn, main pre').forEach(sayContinues);
 
 // --- Search: an index is a script, so that it can be read from a folder too -------------------------------------------
 

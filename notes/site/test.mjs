@@ -279,8 +279,13 @@ const cutTexts = () => [...document.querySelectorAll(document.body ? 'main svg.p
     return x < left || x + wide > left + width || !inside(x) || !inside(x + wide);
   }).map((text) => text.textContent);
 });
-/// Runs in a source page: wrapped lines of which a part is left of the first one.
-const notIndented = () => [...document.querySelectorAll('.source .line')].filter((line) => {
+/// Runs in a page: what continues to the right and does not say so.
+const silentlyCut = () => [...document.querySelectorAll('.scroll, .drawn, .touch .body, main pre')].filter((element) =>
+  element.checkVisibility() && element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element, '::before').content === 'none').map(({ textContent }) => textContent.slice(0, 60));
+/// Runs in a page: maps of tiles that are higher than what the head of the page leaves of a small screen.
+const tooHigh = () => [...document.querySelectorAll('[data-kind=tiles]')].filter(({ clientHeight }) => clientHeight > 752).map(({ ariaLabel }) => ariaLabel);
+/// Runs in a page with code: wrapped lines of which a part is left of the first one.
+const notIndented = () => [...document.querySelectorAll('.line')].filter((line) => {
   const range = document.createRange();
   range.selectNodeContents(line);
   const [first, ...others] = line.clientHeight > 30 ? range.getClientRects() : [];
@@ -320,7 +325,8 @@ class Reader {
       await this.page.setViewportSize({ width, height: 900 });
       const taken = await this.page.evaluate(() => document.documentElement.scrollWidth);
       expect(taken <= width, `${url} is ${taken} pixels wide on a screen of ${width}`);
-      for (const [test, what] of width === 360 ? [[smallTexts, 'texts below 10 pixels'], [cutTexts, 'cut texts'], [notIndented, 'lines not indented']] : [])
+      const narrow = [[smallTexts, 'texts below 10 pixels'], [cutTexts, 'cut texts'], [notIndented, 'lines not indented'], [silentlyCut, 'silently cut']];
+      for (const [test, what] of width === 360 ? narrow : width === 1280 ? [[tooHigh, 'too high']] : [])
         expectEqual(await this.page.evaluate(test), [], `${url}, ${what}`);
       if (width < 1280) continue;
       const cut = await this.page.locator('main pre').evaluateAll((all) => all.filter((pre) => pre.scrollWidth > pre.clientWidth)
