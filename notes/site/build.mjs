@@ -1,8 +1,8 @@
-// Builds the site: pages through Eleventy, scripts through esbuild, the indexes of the search through MiniSearch.
+// Builds the site: pages through markdown-it and nunjucks, scripts through esbuild, the indexes of the search through MiniSearch.
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join, relative } from 'node:path';
-import Eleventy from '@11ty/eleventy';
+import { dirname, join } from 'node:path';
 import { build as bundle } from 'esbuild';
+import nunjucks from 'nunjucks';
 import { escapeHtml, factsOf, highlighted, inLines, makeMarkdown, sectionsOf } from './markdown.mjs';
 import { Links, between, findPages } from './pages.mjs';
 import { figures } from './figures/kinds.mjs';
@@ -38,10 +38,6 @@ function pageData(page, pages, sections, root) {
   const images = [...page.text.matchAll(/!\[[^\]]*\]\(([^)]*\.svg)\)/g)].map((match) => match[1]);
   const kinds = page.language ? [] : images.map((image) => factsOf(root, page, image)?.kind).filter((kind) => kind in figures);
   return {
-    layout: 'page.njk',
-    permalink: page.url,
-    templateEngineOverride: page.language ? 'html' : 'md', // and no template language over the book's own braces
-    sourcePath: page.path,
     pageTitle: page.title,
     description: page.chapter ? `${page.title} of ${page.chapter.title}.` : /^(.{0,160})(\s|$)/.exec(sections.find(({ text }) => text)?.text)?.[1],
     prefix: between(page.url, 'index.html').replace(/index\.html$/, ''),
@@ -79,22 +75,12 @@ export async function build({ root, tool, out, withSolutions }) {
   rmSync(out, { recursive: true, force: true });
   mkdirSync(join(out, 'assets'), { recursive: true });
   writeFileSync(join(out, mark), '');
-  process.chdir(tool);
-  const eleventy = new Eleventy('pages', relative(tool, out), {
-    quietMode: true,
-    configPath: null,
-    config(config) {
-      config.setLibrary('md', md);
-      config.amendLibrary('md', (library) => library.enable('code')); // Eleventy turns indented blocks off
-      config.setUseGitIgnore(false);
-      for (const page of pages) {
-        const data = pageData(page, pages, sections.get(page) ?? [], root);
-        const name = page.language ? `${page.path}.html` : page.path;
-        config.addTemplate(name, page.language ? sourceHtml(page) : page.text, data);
-      }
-    },
-  });
-  await eleventy.write();
+  const layout = new nunjucks.Environment(new nunjucks.FileSystemLoader(tool), { autoescape: true });
+  for (const page of pages) {
+    const content = page.language ? sourceHtml(page) : md.render(page.text, { sourcePath: page.path }), file = join(out, page.url);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, layout.render('page.njk', { ...pageData(page, pages, sections.get(page) ?? [], root), content }));
+  }
   if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
   for (const file of links.files) cpSync(join(root, file), join(out, file));
   for (const [file, text] of links.written) writeFileSync(join(out, file), text);
