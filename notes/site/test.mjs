@@ -138,6 +138,16 @@ function testResults() {
   }
 }
 
+/// In the legends of a plot, each series has a colour and a shape that no other one has together.
+function testLooks(svg, file) {
+  const looks = new Map();
+  for (const [, shape, names, at, title] of svg.matchAll(/<(circle|polygon) class="([^"]*)"([^>]*)\/>\n<text class="k\d small"[^>]*>([^<]*)/g)) {
+    const corners = shape === 'circle' ? [] : at.match(/[\d.]+/g).map((value, i, [x, y]) => Math.round(value - [x, y][i % 2]));
+    looks.set(title, [names, ...corners].join());
+  }
+  expect(looks.size > 0 && new Set(looks.values()).size === looks.size, `${file}: series look alike: ${[...looks].join('; ')}`);
+}
+
 /// The committed pictures are what the modules draw of the committed facts.
 function testPictures(root) {
   let pictures = 0;
@@ -146,6 +156,7 @@ function testPictures(root) {
     for (const name of readdirSync(folder).filter((file) => file.endsWith('.svg'))) {
       const facts = JSON.parse(readFileSync(join(folder, name.replace(/svg$/, 'json')), 'utf8'));
       expect(draws[facts.kind](facts).file(facts.title) === readFileSync(join(folder, name), 'utf8'), `${folder}/${name} is not what its facts say`);
+      if (facts.kind === 'plot') testLooks(readFileSync(join(folder, name), 'utf8'), name);
       ++pictures;
     }
   }

@@ -240,8 +240,9 @@ const powers = (base, low, high) => {
     ticks.push(base ** n);
   return ticks;
 };
-/// The series of a plot, for each its number: `first` of them are shown at first, all dashed ones and those of the book
-/// that are highest at their largest x, no more than there are colours. A number's colour and shape are those of no other.
+/// The series of a plot, for each its number: `first` of them are shown at first, all dashed ones, and those of the book
+/// that are highest and lowest at their largest x. They are as many as there are colours, each with its colour and shape;
+/// the others have other pairs of them.
 export function seriesOf({ panels }) {
   const curves = panels.flatMap((panel) => panel.curves.filter(({ title, style }) => title && style !== 'roof'));
   const names = [...new Set(curves.map(({ title }) => title))], last = ({ points }) => points.at(-1)[1];
@@ -250,14 +251,19 @@ export function seriesOf({ panels }) {
     const curve = panel.curves.find(({ title }) => title === name);
     return sum + (curve ? last(curve) / Math.max(...panel.curves.map(last)) : 0);
   }, 0);
-  const highest = names.filter((name) => !dashed.includes(name)).sort((a, b) => height(b) - height(a)).slice(0, colors - dashed.length);
-  const first = names.filter((name) => dashed.includes(name) || highest.includes(name));
+  const own = names.filter((name) => !dashed.includes(name)).sort((a, b) => height(b) - height(a)), left = colors - dashed.length;
+  const ends = own.filter((name, i) => i < left / 2 || i >= own.length - Math.floor(left / 2));
+  const first = names.filter((name) => dashed.includes(name) || ends.includes(name));
   return { first, numbers: Object.fromEntries([...first, ...names.filter((name) => !first.includes(name))].map((name, i) => [name, i])) };
 }
 
-const shapes = [[], [[-3, -3], [3, -3], [3, 3], [-3, 3]], [[0, -4], [4, 3], [-4, 3]], [[0, -5], [4, 0], [0, 5], [-4, 0]], [[0, 4], [-4, -3], [4, -3]]];
+const plus = [[-1, -4], [1, -4], [1, -1], [4, -1], [4, 1], [1, 1], [1, 4], [-1, 4], [-1, 1], [-4, 1], [-4, -1], [-1, -1]];
+const shapes = [
+  [], [[-3, -3], [3, -3], [3, 3], [-3, 3]], [[0, -4], [4, 3], [-4, 3]], [[0, -5], [4, 0], [0, 5], [-4, 0]],
+  [[0, 4], [-4, -3], [4, -3]], [[-4, 0], [3, -4], [3, 4]], plus, [[4, 0], [-3, -4], [-3, 4]],
+];
 function drawMark(picture, x, y, number, { hollow = false, size = 1 } = {}) {
-  const names = hollow ? `page s${number % colors} wide` : `k${number % colors}`, corners = shapes[number % shapes.length];
+  const names = hollow ? `page s${number % colors} wide` : `k${number % colors}`, corners = shapes[(number + Math.floor(number / colors)) % shapes.length];
   if (corners.length === 0) picture.dot(x, y, 3.5 * size, names);
   else picture.polygon(corners.map(([dx, dy]) => [x + size * dx, y + size * dy]), names);
 }
