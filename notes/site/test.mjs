@@ -3,7 +3,7 @@
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
-import { pathToFileURL } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import MarkdownIt from 'markdown-it';
 import MiniSearch from 'minisearch';
 import { chromium } from 'playwright-core';
@@ -838,6 +838,8 @@ async function testTrace(browser, trace, axe) {
   const reader = await openTrace(browser, trace);
   const part = reader.page.locator('.time').first(), figure = part.locator('[data-kind=timeline]');
   const slider = figure.locator('[name=interval]'), shown = figure.locator('.said');
+  const lesson = await reader.page.getByText('The lesson').evaluate(({ href }) => href);
+  expect(/^# Chapter/.test(readFileSync(fileURLToPath(lesson), 'utf8')), `${lesson} is no lesson`);
   expect((await shown.textContent()).startsWith('Interval 0 of'), 'it begins at interval 0');
   await slider.focus();
   await reader.page.keyboard.press('ArrowRight');
