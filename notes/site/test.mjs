@@ -156,7 +156,7 @@ function testPictures(root) {
     for (const name of readdirSync(folder).filter((file) => file.endsWith('.svg'))) {
       const facts = JSON.parse(readFileSync(join(folder, name.replace(/svg$/, 'json')), 'utf8'));
       expect(draws[facts.kind](facts).file(facts.title) === readFileSync(join(folder, name), 'utf8'), `${folder}/${name} is not what its facts say`);
-      if (facts.kind === 'plot') testLooks(readFileSync(join(folder, name), 'utf8'), name);
+      if (/plot|roofline/.test(facts.kind)) testLooks(readFileSync(join(folder, name), 'utf8'), name);
       ++pictures;
     }
   }
@@ -560,7 +560,7 @@ const figureTests = {
     }
   },
   async roofline(figure, facts) {
-    const dots = () => figure.locator('circle').count();
+    const dots = async () => (await figure.locator('svg :is(circle, polygon)').count()) / 2; // and in the legend
     expect((await dots()) === facts.stages.length, 'a dot a stage');
     await set(figure, 'stage', facts.stages[0].name);
     expect((await dots()) === 1 && (await said(figure)).startsWith(`${facts.stages[0].name}: `), 'one stage');

@@ -14,14 +14,6 @@ function spread(heights, gap, low, high) {
     placed[order[n].i] = Math.min(placed[order[n].i], most);
   return placed;
 }
-/// Names beside the right end of an axis, in their colours, each with a line from its point.
-function drawLabels(picture, labels, right, low, high, leaders = 'rule thin') {
-  const heights = spread(labels.map(({ y }) => y), 15, low, high);
-  labels.forEach(({ x, y, text, color }, i) => {
-    if (x < right - 20 || Math.abs(heights[i] - 4 - y) > 8) picture.line(x + 6, y, right + 10, heights[i] - 4, leaders);
-    picture.text(right + 14, heights[i], text, color === undefined ? 'small soft' : `k${color % colors} small`);
-  });
-}
 function drawGrid(picture, x, y, { xTicks, yTicks, xText = digits, yText = digits }) {
   for (const tick of xTicks) {
     picture.line(x(tick), y.to, x(tick), y.from, 'rule thin');
@@ -31,6 +23,42 @@ function drawGrid(picture, x, y, { xTicks, yTicks, xText = digits, yText = digit
     picture.line(x.from, y(tick), x.to, y(tick), 'rule thin');
     picture.text(x.from - 6, y(tick) + 4, yText(tick), 'small end soft');
   }
+}
+
+const plus = [[-1, -4], [1, -4], [1, -1], [4, -1], [4, 1], [1, 1], [1, 4], [-1, 4], [-1, 1], [-4, 1], [-4, -1], [-1, -1]];
+const shapes = [
+  [], [[-3, -3], [3, -3], [3, 3], [-3, 3]], [[0, -4], [4, 3], [-4, 3]], [[0, -5], [4, 0], [0, 5], [-4, 0]],
+  [[0, 4], [-4, -3], [4, -3]], [[-4, 0], [3, -4], [3, 4]], plus, [[4, 0], [-3, -4], [-3, 4]],
+];
+function drawMark(picture, x, y, number, { hollow = false, size = 1 } = {}) {
+  const names = hollow ? `page s${number % colors} wide` : `k${number % colors}`, corners = shapes[(number + Math.floor(number / colors)) % shapes.length];
+  if (corners.length === 0) picture.dot(x, y, 3.5 * size, names);
+  else picture.polygon(corners.map(([dx, dy]) => [x + size * dx, y + size * dy]), names);
+}
+/// Names from `x` on, at these heights, each after its mark or the dashes of its roof.
+function drawLegend(picture, x, heights, entries) {
+  entries.forEach(({ text, number, hollow }, i) => {
+    if (number === undefined) picture.line(x, heights[i] - 4, x + 12, heights[i] - 4, 's7 dashed');
+    else drawMark(picture, x + 6, heights[i] - 4, number, { hollow });
+    picture.text(x + 16, heights[i], text, number === undefined ? 'small soft' : `k${number % colors} small`);
+  });
+}
+
+const gap = 18; // between names
+/// Sorted names in a column at the right end of an axis, about where their curves end; or below, from a height on.
+function drawEntries(picture, entries, y, right) {
+  const heights = typeof y === 'number' ? entries.map((entry, i) => y + gap * i) : spread(entries.map((entry) => entry.y), gap, y.to + 4, y.from);
+  drawLegend(picture, typeof y === 'number' ? 0 : right + 14, heights, entries);
+}
+/// A text in as many lines as it takes; where the next one would be.
+function drawNote(picture, x, y, text, names = 'small soft') {
+  const most = (picture.width - x) / 7, lines = [''];
+  for (const word of text.split(' ')) {
+    if (lines.at(-1).length + word.length < most) lines[lines.length - 1] += ` ${word}`;
+    else lines.push(word);
+  }
+  lines.forEach((line, i) => picture.text(x, y + 17 * i, line.trim(), names));
+  return y + 17 * lines.length;
 }
 
 // --- A device's memories -------------------------------------------------------------------------------------------
@@ -61,33 +89,25 @@ export function drawMemory({ device, multiprocessors, clock_ghz: clock, levels }
     picture.text(left + 4, y + 42, text, 'small');
     picture.say(`${name} (${whose}): ${bytes(size)}, ${text}. `);
   });
-  const end = top + 4 * row + 4;
-  picture.text(
-    0, end,
-    `Computed: ${multiprocessors} multiprocessors at ${digits(clock)} GHz; per cycle, each has 32 banks of 4 bytes`,
-    'small soft',
+  const end = drawNote(
+    picture, 0, top + 4 * row + 4,
+    `Computed: ${multiprocessors} multiprocessors at ${digits(clock)} GHz; per cycle, each has 32 banks of 4 bytes ` +
+      'and three operands of 128 multiply-adds. Measured: notes/results.md. Data sheet: notes/hardware.toml.',
   );
-  picture.text(
-    0, end + 17,
-    'and three operands of 128 multiply-adds. Measured: notes/results.md. Data sheet: notes/hardware.toml.',
-    'small soft',
-  );
-  picture.height = end + 26;
+  picture.height = end - 8;
   return picture;
 }
 
 // --- Under the roofs -----------------------------------------------------------------------------------------------
 
-export function drawRoofline(facts, { own = [], only } = {}) {
-  const picture = new Picture(), { measured, data_sheet: sheet } = facts;
-  const stages = [...facts.stages, ...own.map((stage) => ({ ...stage, own: true }))].filter(
-    ({ name }) => only === undefined || name === only,
-  );
-  const x = logAxis(4, 20000, 60, 490), y = logAxis(10, 2000, 340, 30);
+export function drawRoofline(facts, { own = [], only, wide = width } = {}) {
+  const picture = new Picture(wide), { measured, data_sheet: sheet } = facts, narrow = wide < width, left = narrow ? 40 : 60;
+  const stages = [...facts.stages, ...own].map((stage, number) => ({ ...stage, number })).filter(({ name }) => only === undefined || name === only);
+  const x = logAxis(4, 20000, left, narrow ? wide - 18 : 490), y = logAxis(10, 2000, 340, 30);
   picture.text(0, 16, 'TFLOP/s', 'small soft');
   drawGrid(picture, x, y, { xTicks: [10, 100, 1000, 10000], yTicks: [10, 100, 1000] });
   picture.text(
-    x.to, y.from + 36, 'arithmetic intensity: FLOP per byte moved between device memory and the chip', 'small end soft',
+    x.to, y.from + 36, narrow ? 'FLOP per byte of device memory' : 'arithmetic intensity: FLOP per byte moved between device memory and the chip', 'small end soft',
   );
   const roof = ({ tflops, tb_s }, color, more) => {
     const lowest = Math.max(x.low, y.low / tb_s), ridge = tflops / tb_s;
@@ -97,32 +117,32 @@ export function drawRoofline(facts, { own = [], only } = {}) {
     return ridge;
   };
   const sheetRidge = roof(sheet, 7, ' dashed'), ridge = roof(measured, 0);
-  const key = (at, names, text) => {
-    picture.line(60, y.from + at - 4, 90, y.from + at - 4, names);
-    picture.text(96, y.from + at, text, 'small');
+  let below = y.from + 58;
+  const key = (names, text) => {
+    picture.line(left - 20, below - 4, left + 4, below - 4, names);
+    below = drawNote(picture, left + 10, below, text, 'small') + 1;
   };
   key(
-    58, 's0 wide',
+    's0 wide',
     `measured: ${measured.tflops.toFixed(0)} TFLOP/s, ${digits(measured.tb_s)} TB/s; the ridge point is ${ridge.toFixed(0)} FLOP per byte`,
   );
   key(
-    76, 's7 wide dashed',
+    's7 wide dashed',
     `data sheet: ${sheet.tflops.toFixed(0)} TFLOP/s, ${digits(sheet.tb_s)} TB/s; the ridge point is ${sheetRidge.toFixed(0)}`,
   );
   const sorted = [...stages].sort((a, b) => b.tflops - a.tflops);
-  const labels = sorted.map(({ name, flop_per_byte: work, tflops, own: mine }, i) => {
-    const color = mine ? 4 : (i % 6) + 1,
-      at = { x: x(Math.min(Math.max(work, x.low), x.high)), y: y(Math.min(Math.max(tflops, y.low), y.high)) };
-    picture.dot(at.x, at.y, mine ? 6 : 5, `k${color}`);
+  const entries = sorted.map(({ name, flop_per_byte: work, tflops, number }) => {
+    const at = y(Math.min(Math.max(tflops, y.low), y.high));
+    drawMark(picture, x(Math.min(Math.max(work, x.low), x.high)), at, number, { size: 1.3 });
     picture.say(`${name}: ${digits(tflops)} TFLOP/s at ${work.toFixed(0)} FLOP per byte. `);
-    return { ...at, text: `${name}: ${digits(tflops, 3)}`, color };
+    return { y: at + 4, text: `${name}: ${digits(tflops, 3)}`, number };
   });
-  drawLabels(picture, labels, x.to, y.to + 4, y.from);
+  drawEntries(picture, entries, narrow ? below : y, x.to);
   picture.say(
     `The measured roof is a slope of ${digits(measured.tb_s)} TB/s up to ${ridge.toFixed(0)} FLOP per byte and then flat at ` +
       `${measured.tflops.toFixed(0)} TFLOP/s; the data sheet's corner is at ${sheetRidge.toFixed(0)}.`,
   );
-  picture.height = y.from + 86;
+  picture.height = below + 10 + (narrow ? gap * entries.length : 0);
   return picture;
 }
 
@@ -130,19 +150,17 @@ export function roofline(facts) {
   let own = [];
   const show = () => {
     const only = stage.value === 'all' ? undefined : stage.value;
-    const chosen = [...facts.stages, ...own.map((s) => ({ ...s, name: `${s.name} (yours)` }))].filter(
-      (s) => only === undefined || s.name === only,
-    );
+    const chosen = only === undefined ? own.map((s) => ({ ...s, name: `${s.name} (yours)` })) : facts.stages.filter((s) => s.name === only);
     const said =
       chosen
         .map(
           (s) =>
             `${s.name}: ${three(s.tflops)} TFLOP/s at ${three(s.flop_per_byte)} FLOP per byte, ` +
-            `${three((100 * s.tflops) / Math.min(s.flop_per_byte * facts.measured.tb_s, facts.measured.tflops))} % of the measured roof`,
+            `${three((100 * s.tflops) / Math.min(s.flop_per_byte * facts.measured.tb_s, facts.measured.tflops))} % of the measured roof. `,
         )
-        .join('; ') +
-      `. The roof's corner is at ${three(facts.measured.tflops / facts.measured.tb_s)}; dashed: the data sheet's.`;
-    return { body: [drawRoofline(facts, { own, only })], said };
+        .join('') +
+      `The roof's corner is at ${three(facts.measured.tflops / facts.measured.tb_s)}; dashed: the data sheet's.`;
+    return { body: [drawRoofline(facts, { own, only, wide: screenWidth() })], said };
   };
   const stage = choice({
     name: 'stage', label: 'Stage', value: 'all',
@@ -175,10 +193,10 @@ export function roofline(facts) {
 
 // --- Bytes over N --------------------------------------------------------------------------------------------------
 
-export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {}) {
-  const picture = new Picture(), lowest = Math.min(...curves.flatMap((c) => c.least)),
+export function drawTraffic({ lengths, curves }, { at = lengths.length - 1, wide = width } = {}) {
+  const picture = new Picture(wide), narrow = wide < width, lowest = Math.min(...curves.flatMap((c) => c.least)),
     highest = Math.max(...curves.flatMap((c) => c.requested));
-  const x = logAxis(lengths[0] / 1.15, lengths.at(-1) * 1.15, 80, 500);
+  const x = logAxis(lengths[0] / 1.15, lengths.at(-1) * 1.15, narrow ? 66 : 80, narrow ? wide - 12 : 500);
   const y = logAxis(2 ** Math.floor(Math.log2(lowest)), 2 ** Math.ceil(Math.log2(highest)), 330, 30), ticks = [];
   for (let tick = y.low; tick <= y.high * 1.01; tick *= 4) ticks.push(tick);
   picture.text(0, 16, 'bytes of one head', 'small soft');
@@ -193,20 +211,20 @@ export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {
     for (const [px, py] of points(requested)) picture.dot(px, py, 4, `k${i}`);
     const end = (of) => y(of.at(-1));
     labels.push(
-      { x: x.to - 8, y: end(requested) - 14, text: name, color: i },
-      { x: x.to - 8, y: end(requested), text: `requests ${bytes(requested[at])}`, color: i },
-      { x: x.to - 8, y: end(least), text: `at least ${bytes(least[at])}`, color: i },
+      { y: end(requested) - 14, text: name, color: i },
+      { y: end(requested), text: `requests ${bytes(requested[at])}`, color: i },
+      { y: end(least), text: `at least ${bytes(least[at])}`, color: i },
     );
     picture.say(
       `${name}: at N = ${lengths[at]} ${bytes(requested[at])} are requested, at least ${bytes(least[at])} must move. `,
     );
   });
-  drawLabels(picture, labels, x.to - 8, y.to, y.from, 'none');
-  picture.text(0, y.from + 60, 'Counted on the simulator. Lines: the bytes that the kernels request.', 'small soft');
-  picture.text(
-    0, y.from + 77, 'Dashed: each 32-byte sector once per launch, the least that any cache allows.', 'small soft',
-  );
-  picture.height = y.from + 86;
+  const heights = narrow ? labels.map((label, i) => y.from + 60 + 17 * i) : spread(labels.map((label) => label.y), 15, y.to, y.from);
+  labels.forEach(({ text, color }, i) => picture.text(narrow ? 0 : x.to + 6, heights[i], text, `k${color} small`));
+  picture.height = drawNote(
+    picture, 0, y.from + 60 + (narrow ? 17 * labels.length : 0),
+    'Counted on the simulator. Lines: the bytes that the kernels request. Dashed: each 32-byte sector once per launch, the least that any cache allows.',
+  ) - 8;
   return picture;
 }
 
@@ -216,7 +234,7 @@ export function traffic(facts) {
     const said = `At N = ${facts.lengths[i]}: ${facts.curves
       .map((c) => `chapter ${c.name} requests ${bytes(c.requested[i], three)}, at least ${bytes(c.least[i], three)} must move`)
       .join('; ')}. Dashed: at least.`;
-    return { body: [drawTraffic(facts, { at: i })], said };
+    return { body: [drawTraffic(facts, { at: i, wide: screenWidth() })], said };
   };
   const at = slider({
     name: 'length', label: 'Sequence length N', low: 0, high: facts.lengths.length - 1, value: facts.lengths.length - 1,
@@ -257,25 +275,6 @@ export function seriesOf({ panels }) {
   return { first, numbers: Object.fromEntries([...first, ...names.filter((name) => !first.includes(name))].map((name, i) => [name, i])) };
 }
 
-const plus = [[-1, -4], [1, -4], [1, -1], [4, -1], [4, 1], [1, 1], [1, 4], [-1, 4], [-1, 1], [-4, 1], [-4, -1], [-1, -1]];
-const shapes = [
-  [], [[-3, -3], [3, -3], [3, 3], [-3, 3]], [[0, -4], [4, 3], [-4, 3]], [[0, -5], [4, 0], [0, 5], [-4, 0]],
-  [[0, 4], [-4, -3], [4, -3]], [[-4, 0], [3, -4], [3, 4]], plus, [[4, 0], [-3, -4], [-3, 4]],
-];
-function drawMark(picture, x, y, number, { hollow = false, size = 1 } = {}) {
-  const names = hollow ? `page s${number % colors} wide` : `k${number % colors}`, corners = shapes[(number + Math.floor(number / colors)) % shapes.length];
-  if (corners.length === 0) picture.dot(x, y, 3.5 * size, names);
-  else picture.polygon(corners.map(([dx, dy]) => [x + size * dx, y + size * dy]), names);
-}
-/// Names from `x` on, at these heights, each after its mark or the dashes of its roof.
-function drawLegend(picture, x, heights, entries) {
-  entries.forEach(({ text, number, hollow }, i) => {
-    if (number === undefined) picture.line(x, heights[i] - 4, x + 12, heights[i] - 4, 's7 dashed');
-    else drawMark(picture, x + 6, heights[i] - 4, number, { hollow });
-    picture.text(x + 16, heights[i], text, number === undefined ? 'small soft' : `k${number % colors} small`);
-  });
-}
-
 /// A panel whose x has names: a row for each, and its values to the right.
 function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, top, numbers) {
   const narrow = picture.width < width, // names are above their rows then
@@ -308,7 +307,7 @@ function drawPanel(picture, panel, top, numbers) {
   const all = curves.flatMap((c) => c.points), xs = all.map(([v]) => v), ys = all.map(([, v]) => v);
   const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)], [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
   const narrow = picture.width < width, // its legend is below then
-    named = curves.filter(({ title }) => title).length, gap = 18, bottom = top + 36 + Math.max(280, narrow ? 0 : gap * named),
+    named = curves.filter(({ title }) => title).length, bottom = top + 36 + Math.max(280, narrow ? 0 : gap * named),
     right = narrow ? picture.width - 16 : 496,
     x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, narrow ? 40 : 62, right);
   const y = yLog
@@ -334,15 +333,13 @@ function drawPanel(picture, panel, top, numbers) {
     const marked = style === 'line' ? placed.slice(-1) : roof ? [] : placed;
     for (const [px, py] of marked) drawMark(picture, px, py, number, { hollow, size: 1 + 0.3 * (form >> 1) });
     if (!name) continue;
-    entries.push({ y: placed.at(-1)[1], text: name, number: roof ? undefined : number, hollow });
+    entries.push({ y: placed.at(-1)[1] + 4, text: name, number: roof ? undefined : number, hollow });
     const told = points.length > 20 ? [points[0], points.at(-1)] : points;
     picture.say(
       `${title.split('\n')[0]}, ${name}: ${told.map(([px, py]) => `${digits(py, 3)} at ${digits(px, 4)}`).join(', ')}. `,
     );
   }
-  entries.sort((a, b) => a.y - b.y);
-  const heights = narrow ? entries.map((entry, i) => y.from + 54 + gap * i) : spread(entries.map((entry) => entry.y + 4), gap, y.to + 4, y.from);
-  drawLegend(picture, narrow ? 0 : right + 14, heights, entries);
+  drawEntries(picture, entries.sort((a, b) => a.y - b.y), narrow ? y.from + 54 : y, right);
   return y.from + (narrow ? 70 + gap * entries.length : 50);
 }
 
