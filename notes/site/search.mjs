@@ -8,16 +8,16 @@ const word = /(\d+(?:\.\d+)+|[\p{L}\p{N}]+)/u;
 const tokenize = (text) => text.split(word).filter((part, i) => i % 2 === 1);
 /// "padded" and "padding" are one word, and so are "specialisation" and "specialization".
 const stem = (word) => stemmer(word.toLowerCase().replace(/is(?=(e|ed|er|ing|ation)?$)/, 'iz'));
-const stemOf = (term) => (silent.has(term.toLowerCase()) ? null : stem(term));
-/// A word is found by its stem, and while it is typed.
-const processTerm = (term) => stemOf(term) && [...new Set([term.toLowerCase(), stem(term)])];
-const common = { tokenize, processTerm, searchOptions: { processTerm: stemOf, prefix: true, combineWith: 'AND', boost: { title: 3, also: 3 } } };
+const processTerm = (term) => (silent.has(term.toLowerCase()) ? null : stem(term));
+/// A heading is found by the beginning of a word as well, while it is typed.
+const withWord = (term) => processTerm(term) && [...new Set([term.toLowerCase(), stem(term)])];
+const common = { tokenize, processTerm, searchOptions: { processTerm, prefix: true, combineWith: 'AND', boost: { title: 3, also: 3 } } };
 export const options = {
-  headings: { ...common, fields: ['title', 'also', 'page'], storeFields: ['page', 'title', 'url', 'lesson', 'term', 'names'] },
+  headings: { ...common, processTerm: withWord, fields: ['title', 'also', 'page'], storeFields: ['page', 'title', 'url', 'lesson', 'term', 'names'] },
   text: { ...common, fields: ['title', 'text'], storeFields: ['text'] },
 };
 
-const key = (text) => tokenize(text).map(stemOf).filter(Boolean).join(' ');
+const key = (text) => tokenize(text).map(processTerm).filter(Boolean).join(' ');
 
 /// The documents of both indexes: {page, sections}, of which the glossary's name synonyms.
 export function indexes(pages) {
