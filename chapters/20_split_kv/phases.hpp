@@ -79,7 +79,8 @@ __device__ __forceinline__ void load_Q(Registers<Element, d, parts>& registers, 
   }
 }
 
-/// Loads this lane's elements of 16 keys. Keys from `end` on become zeros, and are not read.
+/// Loads this lane's elements of the 16 keys from first_key on. K and V are at the head's first key. Keys from `end` on
+/// become zeros, and are not read.
 template <class Element, int d, int parts>
 __device__ __forceinline__ void load_K(Registers<Element, d, parts>& registers, const Element* __restrict__ K,
                                        int first_key, int end) {
@@ -210,7 +211,7 @@ __device__ __forceinline__ void store_warp(Shared<d, warps>& smem, const Registe
   }
 }
 
-/// O and the LSE of one row, merged from all warps: four columns of O.
+/// O and the LSE of one row of Q, 0 to 7, merged from all warps: the four elements of O from `column` on.
 struct Merged {
   float4 O;
   float lse;  ///< in units of log2

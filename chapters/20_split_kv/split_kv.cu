@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(32 * rows_per_merge)
     const std::int64_t at = b + lane <= last ? cut.partial(b + lane, head) * Br + row : 0;
     const int blocks = int(min(last - b + 1, std::int64_t(32)));
     // TODO(20.9) `at` is the row of the partial result of this lane's block, b + lane, if that is not past the last.
-    // Its weight is exp2(LSE - m). Add the weights of these blocks to l, and the weighted partial O of each, which are
-    // `blocks`, to sum: this lane's columns, from `column` on (about 7 lines).
+    // Its weight is exp2(LSE - m_safe). Add the weights of these blocks to l, and the weighted partial O of each, which
+    // are `blocks`, to sum: this lane's columns, from `column` on (about 7 lines).
     // BEGIN 20.9
     WORKBOOK_TODO(20.9);
     // END 20.9
