@@ -20,12 +20,12 @@ inline Finding::Side side_of(const void* pc, const char* action, int thread) {
   return {pc, action, thread / kWarpSize, 1u << thread % kWarpSize};
 }
 /// The text for memory that no observed store has written but that holds a value. The compiler does not instrument the
-/// store of a struct that a function returns if the function is not inlined.
+/// store of a struct that a function returns in place if the function is not inlined.
 inline constexpr const char* kUnseenStore =
     "no observed store wrote it, and yet it holds a value: the simulator does not observe the store of a struct that a "
-    "non-inlined function returns, as in p[i] = f(x)";
+    "non-inlined function returns in place, as in new (&p[i]) T(f(x))";
 inline constexpr const char* kUnseenStoreAdvice =
-    "store the result in a variable first: const auto value = f(x); p[i] = value; or make the function __forceinline__";
+    "assign the result: p[i] = f(x); or make the function __forceinline__";
 /// Turns a finding about a read into one about the wrong stage of a ring buffer. `meant` is what should have been read.
 void explain_wrong_stage(Finding& finding, const Variable& meant);
 /// Extends a race between `lane`, which has waited at an mbarrier, and lanes of another warp that each arrive there. It

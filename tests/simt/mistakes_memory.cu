@@ -166,7 +166,8 @@ __global__ void wmma_into_next_member(float* b) {
   wmma::store_matrix_sync(b, c, 16, wmma::mem_row_major);
 }
 
-/// The compiler does not instrument the stores of the structs that these functions return: they are not inlined.
+/// The compiler does not instrument the stores of the structs that these functions return in place: they are not
+/// inlined.
 struct Pair {
   float low, high;
 };
@@ -185,20 +186,20 @@ __attribute__((noinline)) __device__ Row row_of(float x) {
 __global__ void unseen_store(const float* a, float* b) {
   __shared__ Pair s[64];
   const int t = threadIdx.x;
-  s[t] = pair_of(a[t]);
+  new (&s[t]) Pair(pair_of(a[t]));
   __syncthreads();
   b[t] = s[63 - t].low;  // bug: unseen_store
 }
 
 __global__ void unseen_row(const float* a, Row* rows, float* b) {
   const int t = threadIdx.x;
-  rows[t] = row_of(a[t]);
+  new (&rows[t]) Row(row_of(a[t]));
   b[t] = rows[t].values[3];  // bug: unseen_row
 }
 
 __global__ void unseen_output(const float* a, Pair* b) {
   const int t = threadIdx.x;
-  b[t] = pair_of(a[t]);
+  new (&b[t]) Pair(pair_of(a[t]));
 }
 
 __global__ void uninitialised(const float* a, float* b) {
