@@ -168,33 +168,42 @@ SIMT_HOOK void* simt_memset(void* to, int value, std::size_t bytes) {
   return std::memset(to, value, bytes);
 }
 
-// std::atomic in the host part of a kernel file, and the guards of its static variables.
+// std::atomic, and the guards of static variables.
 #define SIMT_ATOMICS_OF_SIZE(bits, T)                                                                      \
   SIMT_HOOK T __tsan_atomic##bits##_load(const volatile T* a, int) {                                       \
+    simt::observe(a, bits / 8, simt::Access::read, SIMT_CALLER);                                           \
     return __atomic_load_n(a, __ATOMIC_SEQ_CST);                                                           \
   }                                                                                                        \
   SIMT_HOOK void __tsan_atomic##bits##_store(volatile T* a, T v, int) {                                    \
+    simt::observe(a, bits / 8, simt::Access::write, SIMT_CALLER);                                          \
     __atomic_store_n(a, v, __ATOMIC_SEQ_CST);                                                              \
   }                                                                                                        \
   SIMT_HOOK T __tsan_atomic##bits##_exchange(volatile T* a, T v, int) {                                    \
+    simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
     return __atomic_exchange_n(a, v, __ATOMIC_SEQ_CST);                                                    \
   }                                                                                                        \
   SIMT_HOOK T __tsan_atomic##bits##_fetch_add(volatile T* a, T v, int) {                                   \
+    simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
     return __atomic_fetch_add(a, v, __ATOMIC_SEQ_CST);                                                     \
   }                                                                                                        \
   SIMT_HOOK T __tsan_atomic##bits##_fetch_sub(volatile T* a, T v, int) {                                   \
+    simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
     return __atomic_fetch_sub(a, v, __ATOMIC_SEQ_CST);                                                     \
   }                                                                                                        \
   SIMT_HOOK T __tsan_atomic##bits##_fetch_and(volatile T* a, T v, int) {                                   \
+    simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
     return __atomic_fetch_and(a, v, __ATOMIC_SEQ_CST);                                                     \
   }                                                                                                        \
   SIMT_HOOK T __tsan_atomic##bits##_fetch_or(volatile T* a, T v, int) {                                    \
+    simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
     return __atomic_fetch_or(a, v, __ATOMIC_SEQ_CST);                                                      \
   }                                                                                                        \
   SIMT_HOOK int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int) { \
+    simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
     return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);         \
   }                                                                                                        \
   SIMT_HOOK int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* expected, T v, int, int) {   \
+    simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
     return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);         \
   }
 SIMT_ATOMICS_OF_SIZE(8, std::uint8_t)
