@@ -82,13 +82,22 @@ Marker read_marker(std::string_view line) {
   return {};
 }
 
-/// A marker that a formatter has joined to the comment before it: "// which l is for (about 3 lines). BEGIN 4.2".
+/// A marker that a formatter has joined to the comments around it: "// is for (about 3 lines). BEGIN 4.2 My idea:".
 Marker joined_marker(std::string_view line) {
   line = trim(line);
-  const std::size_t id = line.rfind(' '), word = line.rfind(' ', id - 1);
-  if (!line.starts_with("//") || id == std::string_view::npos || word == std::string_view::npos) return {};
-  const Marker marker = read_marker(fmt::format("//{}", line.substr(word)));
-  return is_id(marker.id) ? marker : Marker{};
+  if (!line.starts_with("//")) return {};
+  for (const auto& [word, kind] : {std::pair<std::string_view, Kind>(" BEGIN ", Kind::begin), {" END ", Kind::end}})
+    for (std::size_t at = line.find(word); at != line.npos; at = line.find(word, at + 1)) {
+      const std::string_view rest = line.substr(at + word.size()), id = rest.substr(0, rest.find(' '));
+      if (is_id(id)) return {kind, std::string(id), ""};
+    }
+  return {};
+}
+/// A comment and the next one, if the line ends between a marker's word and its id.
+std::string around_line_end(std::string_view line, std::string_view next) {
+  line = trim(line), next = trim(next);
+  const bool within = line.ends_with(" BEGIN") || line.ends_with(" END");
+  return within && next.starts_with("//") ? fmt::format("{} {}", line, trim_left(next.substr(2))) : "";
 }
 
 MarkedFile split(std::string name, std::string_view text) {
@@ -425,9 +434,17 @@ MarkedFile parse_reader(std::string name, std::string_view text) {
   for (int number = 1; number <= static_cast<int>(file.lines.size()); ++number) {
     const std::string& line = file.lines[number - 1];
     Marker marker = read_marker(line);
-    if (const Marker joined = joined_marker(line);
-        marker.kind == Kind::none && !alone.contains({joined.kind, joined.id}))
+    Marker joined = joined_marker(line);
+    const bool last = number == static_cast<int>(file.lines.size());
+    const int todo = number;
+    if (joined.kind == Kind::none && !last) {
+      joined = joined_marker(around_line_end(line, file.lines[number]));
+      if (joined.kind == Kind::begin && !alone.contains({joined.kind, joined.id})) ++number;  // the line with the id
+    }
+    if (joined.kind != Kind::none && !alone.contains({joined.kind, joined.id})) {
+      if (marker.kind == Kind::todo) todo_line = todo, todo_id = marker.id;
       marker = joined;
+    }
     if (!is_id(marker.id)) continue;
     if (marker.kind == Kind::todo && (!open || open->id != marker.id)) {
       todo_line = number;

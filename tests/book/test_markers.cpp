@@ -296,14 +296,19 @@ TEST_CASE("one broken marker of a reader costs one exercise") {
   CHECK(found("// TODO(1.1) Add a and b\n", "") == std::pair(true, true));
 }
 
-TEST_CASE("a reader's marker may be at the end of a comment, unless it is also on a separate line") {
-  const std::string joined =
-      "  // TODO(4.4) Rescale O and\n  // l (about 3 lines). BEGIN 4.4\n  O *= factor;  // to BEGIN 4.5\n"
-      "  // and no more. END 4.4\n";
-  const MarkedFile file = parse_reader("q.cu", joined);
-  REQUIRE(file.regions.size() == 1);
-  CHECK(file.regions[0].id == "4.4");
-  CHECK(file.regions[0].body == std::vector<std::string>{"  O *= factor;  // to BEGIN 4.5"});
+TEST_CASE("a reader's marker may be within a comment, unless it is also on a separate line") {
+  const std::string body = "  O *= factor;  // to BEGIN 4.5";
+  for (const char* before : {"  // TODO(4.4) Rescale O and\n  // l (about 3 lines). BEGIN 4.4\n",
+                             "  // TODO(4.4) Rescale O (about\n  // 3 lines). BEGIN 4.4 My idea.\n",
+                             "  // TODO(4.4) Rescale O (about 3 lines). BEGIN\n  // 4.4 My idea.\n",
+                             "  // TODO(4.4) Rescale O. BEGIN 4.4\n"})
+    for (const char* after : {"\n  // and no more. END 4.4\n", "\n  // and no more. END\n  // 4.4\n"}) {
+      const MarkedFile file = parse_reader("q.cu", before + body + after);
+      REQUIRE(file.regions.size() == 1);
+      CHECK(file.regions[0].id == "4.4");
+      CHECK(file.regions[0].todo_line == 1);
+      CHECK(file.regions[0].body == std::vector{body});
+    }
   const MarkedFile own = parse_reader("q.cu", "// as in BEGIN 4.4\n// BEGIN 4.4\nO = 1;\n// END 4.4\n");
   REQUIRE(own.regions.size() == 1);
   CHECK(own.regions[0].begin_line == 2);
