@@ -256,14 +256,14 @@ bool are_scaled(const Tensor<float>& got, const Tensor<double>& expected, const 
       if (!off) continue;
       const double factor = dot / square;
       if (!std::isfinite(factor) || std::abs(factor) < 1e-3) return false;
-      double difference = 0, left = 0;
+      double difference = 0, size = 0, left = 0;
       for (const std::size_t i : together) {
         const double allowed = 4 * bounds.element.values[i] * (1 + std::abs(factor));
         const double rest = got.values[i] - factor * expected.values[i], all = got.values[i] - expected.values[i];
         if (!(std::abs(rest) <= allowed)) return false;
-        difference += all * all, left += rest * rest;
+        difference += all * all, size += double(got.values[i]) * got.values[i], left += rest * rest;
       }
-      if (16 * left > difference) return false;
+      if (16 * left > std::min(difference, size)) return false;  // values near 0 are near any multiple of `expected`
       any = true;
     }
   }

@@ -273,6 +273,7 @@ TEST_CASE("P is rounded once, and l is not", "[20.6]") {
   expect_split(input("normal", decoding(1, 8, 8, 512, 64), 52), 1);
   expect_split(input("value mean", decoding(1, 8, 8, 512, 64), 53), 1);
   expect_split(input("normal", decoding(1, 8, 8, 3, 64), 54), 1);
+  expect_split(input("normal", decoding(1, 1, 8, 32, 64), 55), 1, bfloat16);
   expect_every_kind_split();
 }
 
