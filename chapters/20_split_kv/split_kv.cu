@@ -1,5 +1,5 @@
-// Chapter 20, split-KV decoding: the kernel as a sequence of the phases of phases.hpp, the kernel that merges, and the
-// launches. split_kv_bf16.cu compiles this file once more, for bf16.
+// Chapter 20, split-KV decoding: the kernel as a sequence of the phases of phases.hpp and merge.hpp, the kernel that
+// merges the thread blocks, and the launches. split_kv_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Dao et al. 2023 (Flash-Decoding); Milakov and Gimelshein 2018, section 3 (merging).
 // Test it: ./workbook test 20
@@ -9,7 +9,7 @@
 
 #include "common/cuda/convert.hpp"
 #include "common/cuda/dispatch.hpp"
-#include "phases.hpp"
+#include "merge.hpp"
 
 namespace ch20 {
 

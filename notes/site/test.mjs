@@ -334,6 +334,8 @@ class Reader {
   async fits(url) {
     for (const width of widths) {
       await this.page.setViewportSize({ width, height: 900 });
+      // Two frames: the notices of what continues are set after the first layout.
+      await this.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
       const taken = await this.page.evaluate(() => document.documentElement.scrollWidth);
       expect(taken <= width, `${url} is ${taken} pixels wide on a screen of ${width}`);
       const narrow = [[smallTexts, 'texts below 10 pixels'], [cutTexts, 'cut texts'], [notIndented, 'lines not indented'], [silentlyCut, 'silently cut']];

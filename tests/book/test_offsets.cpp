@@ -68,6 +68,9 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   if (file == "15_which_pairs/which_pairs_backward.cu") return {"(n+1) * T::Br"};
   // The rows of the heads that are packed: no memory holds 2^31 of them.
   if (file == "14_grouped_queries/packed_rows.hpp") return {"heads * Nq"};
+  // The first row of Q and the first and the last key of a block: no more than G·Nq and Nk, which are ints.
+  if (file == "20_split_kv/split_kv.cu")
+    return {"int(head%sizes.row_blocks) * Br", "int(begin-first_unit) * unit", "int(end-first_unit) * unit"};
   // A block's first query and first key: no more than Nq and Nk.
   if (file == "16_any_pair/lists.hpp") return {"int(block/table.columns) * Br", "int(block%table.columns) * Bc"};
   return {};
