@@ -12,7 +12,6 @@
 #include "merge.hpp"
 
 namespace ch20 {
-
 namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; split_kv_bf16.cu compiles the kernels again, with __nv_bfloat16
@@ -56,11 +55,11 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
     load_V(registers, V_head, key, end_key);
     for (; key < end_key; key += warps * unit) {
       Fragment<float, 4> S[parts];
-      multiply_KQ(S, registers);                               // Sᵀ = K Qᵀ
+      multiply_KQ(S, registers);                               // Sᵀ = K Qᵀ, (16, Br) per warp
       load_K(registers, K_head, key + warps * unit, end_key);  // the next 16 keys
       scale_and_mask(S, scale, rows, key, end_key);
       exponentiate(registers, S);   // P = exp2(S - m), O = O·rescale
-      accumulate_VP(registers, S);  // Oᵀ += Vᵀ Pᵀ
+      accumulate_VP(registers, S);  // Oᵀ += Vᵀ Pᵀ, (d, Br)
       load_V(registers, V_head, key + warps * unit, end_key);
     }
 

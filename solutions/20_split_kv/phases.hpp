@@ -33,7 +33,7 @@ struct Registers {
 
 /// The rows of Q that a thread block computes. Row r is query r / group of head r % group, as in chapter 14.
 struct Rows {
-  int first, count;  ///< of `count` rows, which are all rows of the head's group
+  int first, count;  ///< the block's first row; group·Nq, the rows of all blocks
   int group, Nq, Nk;
   bool causal;
   /// The index of a row in memory, where rows are stored head by head.

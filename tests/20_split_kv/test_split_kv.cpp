@@ -127,7 +127,7 @@ void expect_read_once(const char* tensor) {
   }
 }
 
-/// Scores of row i and key j about slope(i)·j: the maximum moves from key to key.
+/// Scores of key j about slope·j, in every row: the maximum moves from key to key.
 Input with_slopes(Input given, float slope) {
   add_to_scores(
       given, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return slope * float(j); });
