@@ -5,6 +5,7 @@
 #include "common/simt/detect.hpp"
 #include "common/simt/half_codes.hpp"
 #include "common/simt/scheduler.hpp"
+#include "common/simt/visibility.hpp"
 
 namespace simt {
 
@@ -31,6 +32,8 @@ Integer on_integers(AtomicOperation operation, Integer old, Integer operand, Int
       return old | operand;
     case AtomicOperation::bit_xor:
       return old ^ operand;
+    case AtomicOperation::increment:
+      return old >= operand ? 0 : old + 1;
   }
   return old;
 }
@@ -92,6 +95,7 @@ std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, 
   if (integer && running != nullptr) {
     ++running->block->launch->changes;
     running->block->polling = {};
+    note_signal(*running);
   }
   if (observed != nullptr) {
     observe_atomic(*observed, reinterpret_cast<std::uintptr_t>(address),

@@ -68,6 +68,7 @@ SIMT_ATOMIC(atomicOr, bit_or, int)
 SIMT_ATOMIC(atomicOr, bit_or, unsigned)
 SIMT_ATOMIC(atomicXor, bit_xor, int)
 SIMT_ATOMIC(atomicXor, bit_xor, unsigned)
+SIMT_ATOMIC(atomicInc, increment, unsigned)
 #undef SIMT_ATOMIC
 inline int atomicSub(int* address, int operand) {
   return atomicAdd(address, -operand);

@@ -21,6 +21,7 @@
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/tracer.hpp"
+#include "common/simt/visibility.hpp"
 
 namespace simt {
 
@@ -449,6 +450,7 @@ void check_publication(Lane& lane, const Tensor& tensor, std::uintptr_t address,
 void thread_fence() {
   Lane& lane = *running;
   ++lane.block->counters.fences;
+  note_fence(lane);
   if (lane.block->asynchrony == nullptr) return;
   lane.block->asynchrony->for_each_store([&](BulkCopy& copy) { copy.fenced |= copy.issuer == &lane; });
 }

@@ -11,6 +11,7 @@
 #include "common/simt/program.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/tracer.hpp"
+#include "common/simt/visibility.hpp"
 
 namespace simt {
 
@@ -61,6 +62,7 @@ void refuse(Lane& lane, Finding finding) {
 void begin_block(Block& block) {
   block.shared->begin_block(block);
   block.global->begin_block();
+  begin_writes(block);
 }
 
 void end_interval(Block& block) {

@@ -73,6 +73,8 @@ struct alignas(64) Lane {
   enum class IssueWindow : std::uint8_t { none, open, closed } issue_window = IssueWindow::none;
   std::uint16_t waits_since_mma = 0;   ///< at mbarriers
   std::int64_t shuffles_at_read = -1;  ///< of its warp at its last operand read; -1: none since its last arrival
+  std::uint32_t wrote_at = 0;          ///< the block clock at its last plain store to scratch memory; 0: none
+  bool write_visible = false;          ///< that store is visible to the whole device (visibility.hpp)
 };
 
 /// Collective operations of the lanes of a warp.
@@ -202,6 +204,7 @@ struct Block {
   Counters counters;
   MatrixCosts matrix_costs;
   Polling polling;
+  int writers = 0;  ///< threads that have written scratch memory by plain stores
   std::vector<Note> notes;
   std::vector<Interval> intervals;  ///< of block 0
   bool damaged = false;             ///< an error has ended a thread: consequences are not reported

@@ -12,6 +12,7 @@
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/program.hpp"
+#include "common/simt/visibility.hpp"
 
 namespace simt {
 
@@ -146,6 +147,15 @@ void copy_in(void* device, const void* host, std::size_t bytes) {
   const std::size_t first = (reinterpret_cast<std::uintptr_t>(device) - tensor.low) / tensor.element_size;
   for (std::size_t i = first; i < first + bytes / tensor.element_size && i < tensor.elements; ++i) {
     tensor.writers[i].store(kByHost, std::memory_order_relaxed);
+  }
+}
+
+void begin_writers() {
+  for (const auto& tensor : tensors()) {
+    if (tensor->role != Role::scratch) continue;
+    for (std::size_t i = 0; i < tensor->elements; ++i)
+      if (tensor->writers[i].load(std::memory_order_relaxed) & kByThread)
+        tensor->writers[i].store(kByHost, std::memory_order_relaxed);
   }
 }
 
@@ -374,6 +384,38 @@ void check_was_written(Lane& lane, const Tensor& tensor, std::uintptr_t address,
 }
 
 }  // namespace
+
+void follow_scratch(Lane& lane, const Tensor& tensor, std::uintptr_t address, std::size_t size, Access access,
+                    const void* pc) {
+  if (access == Access::write) note_scratch_write(lane);
+  if (access != Access::read) return;
+  const Writer reader = Writer::of(lane);
+  const std::size_t first = (address - tensor.low) / tensor.element_size;
+  const std::size_t last = (address + size - 1 - tensor.low) / tensor.element_size;
+  for (std::size_t i = first; i <= last && i < tensor.elements; ++i) {
+    const std::uint64_t word = tensor.writers[i].load(std::memory_order_relaxed);
+    const Writer writer = Writer::from(word);
+    if (!(word & kByThread) || writer.block == reader.block || writer.block == Writer::kMostBlocks) continue;
+    const Visible visible = visible_write(*lane.block->launch, writer.block, writer.thread);
+    if (visible == Visible::yes) continue;
+    const bool signalled = visible == Visible::no;
+    Finding finding = finding_of(lane, signalled ? Mistake::missing_fence : Mistake::uninitialised_global, pc, "reads");
+    finding.other = {address_of_code(static_cast<std::uint32_t>(word)), "writes"};
+    finding.variable.name = tensor.name;
+    finding.what =
+        words("element ", i, " of ", tensor.name,
+              signalled ? " may not be visible: " : " may not be written yet: ", writer.text(), ", wrote it, and ",
+              signalled ? "no __threadfence() and barrier order that before the block's signal"
+                        : "the block has not signalled since");
+    finding.advice = signalled
+                         ? "the writing threads reach a barrier, then one thread calls __threadfence(), and only then "
+                           "the atomic operation that signals the other blocks"
+                         : "a block reads what another has written only when that block has signalled, by an atomic "
+                           "operation after the write and a barrier";
+    note_finding(lane, std::move(finding));
+    return;
+  }
+}
 
 Tensor* check_global(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc,
                      Tensor* guess) {

@@ -91,6 +91,13 @@ class GlobalObserver {
   std::uint32_t serial_ = 0;
 };
 
+/// At the start of a launch: what earlier launches wrote to scratch memory is visible to all of its blocks.
+void begin_writers();
+/// A plain access to scratch memory. A read of what another block of this launch has written is checked
+/// (visibility.hpp).
+void follow_scratch(Lane& lane, const Tensor& tensor, std::uintptr_t address, std::size_t size, Access access,
+                    const void* pc);
+
 /// Checks one access of a lane: inside an allocation, no read before the first write, outputs written once. Returns the
 /// tensor, or null for constants. Does not return if the access is outside every allocation.
 Tensor* check_global(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc,

@@ -237,6 +237,7 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   result.shared_bytes = shared_bytes;
   result.counted = launch.observing;
   clear_sectors();
+  begin_writers();
 
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int workers = launch.options.workers > 0 ? launch.options.workers : cores;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/simt/execution.hpp"
 #include "common/simt/simulator.hpp"
 
 namespace simt {
@@ -67,6 +69,12 @@ struct LateSum {
   std::vector<std::byte> floats;
 };
 
+/// What a block has signalled (visibility.hpp): the threads whose writes were visible to the device then, and those
+/// whose writes were not.
+struct Signalled {
+  std::bitset<kMaxThreads> visible, invisible;
+};
+
 /// State shared by the operating-system threads of a launch.
 struct LaunchState {
   dim3 grid, block;
@@ -88,6 +96,7 @@ struct LaunchState {
   int rounds = 0;
   bool stuck = false;         ///< all running blocks do
   std::string open_exercise;  ///< empty: none was met
+  std::map<std::uint64_t, Signalled> signalled;  ///< by block
   std::vector<LateSum> late_sums;
   std::size_t late_bytes = 0;
   Launch result;

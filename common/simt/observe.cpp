@@ -15,6 +15,7 @@
 #include "common/simt/program.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/visibility.hpp"
 
 namespace simt {
 
@@ -34,7 +35,8 @@ std::atomic<bool> has_instrumented_code{false};
   refuse(lane, std::move(finding));
 }
 
-void observe_memory(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc) {
+void observe_memory(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc,
+                    bool is_volatile = false) {
   Block& block = *lane.block;
   Recorder& recorder = lane.warp->recorder;
   const bool shared = block.shared->contains(address);
@@ -55,6 +57,8 @@ void observe_memory(Lane& lane, std::uintptr_t address, unsigned size, Access ac
     Tensor* tensor = check_global(lane, address, size, access, pc,
                                   expected != nullptr ? const_cast<Tensor*>(expected->tensor) : nullptr);
     if (tensor == nullptr) return;
+    if (tensor->role == Role::scratch && !is_volatile && block.launch->detecting) [[unlikely]]
+      follow_scratch(lane, *tensor, address, size, access, pc);
     if (block.asynchrony != nullptr && block.launch->detecting) [[unlikely]]
       check_publication(lane, *tensor, address, access, pc);
     recorder.add(lane.position, lane.index, pc, address, size, access, Space::global).tensor = tensor;
@@ -63,7 +67,8 @@ void observe_memory(Lane& lane, std::uintptr_t address, unsigned size, Access ac
     pause_for_counting();
 }
 
-inline void observe(const volatile void* memory, unsigned size, Access access, const void* pc) {
+inline void observe(const volatile void* memory, unsigned size, Access access, const void* pc,
+                    bool is_volatile = false) {
   Lane* lane = observed;
   if (lane == nullptr) return;
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
@@ -72,14 +77,16 @@ inline void observe(const volatile void* memory, unsigned size, Access access, c
       check_registers(*lane, address, size, access == Access::write, pc);
     return;
   }
-  observe_memory(*lane, address, size, access, pc);
+  observe_memory(*lane, address, size, access, pc, is_volatile);
 }
 
-inline void note_change() {
+inline void observe_volatile_write(const volatile void* memory, unsigned size, const void* pc) {
+  if (observed != nullptr) note_signal(*observed);
+  observe(memory, size, Access::write, pc, /*is_volatile=*/true);
   if (running != nullptr) ++running->block->launch->changes;
 }
 inline void observe_volatile(const volatile void* memory, unsigned size, const void* pc) {
-  observe(memory, size, Access::read, pc);
+  observe(memory, size, Access::read, pc, /*is_volatile=*/true);
   if (observed != nullptr && find_tensor(reinterpret_cast<std::uintptr_t>(memory)) != nullptr)
     poll(*observed, reinterpret_cast<std::uintptr_t>(memory), size, pc);
 }
@@ -129,8 +136,7 @@ void observe_atomic(Lane& lane, std::uintptr_t address, unsigned size, const voi
     simt::observe_volatile(a, n, SIMT_CALLER);             \
   }                                                        \
   SIMT_HOOK void __tsan_volatile_write##n(void* a) {       \
-    simt::observe(a, n, simt::Access::write, SIMT_CALLER); \
-    simt::note_change();                                   \
+    simt::observe_volatile_write(a, n, SIMT_CALLER);       \
   }
 SIMT_HOOKS_OF_SIZE(1)
 SIMT_HOOKS_OF_SIZE(2)

@@ -22,6 +22,7 @@ constexpr const char* names[] = {
     "access to padding",
     "read of uninitialised shared memory",
     "read of uninitialised global memory",
+    "write not visible to the other blocks",
     "store not observed by the simulator",
     "misaligned access",
     "access to bytes of a pending cp.async",

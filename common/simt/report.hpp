@@ -43,6 +43,7 @@ enum class Mistake {
   padding,               ///< an access to the padding columns of a member
   uninitialised_shared,  ///< a read of shared memory that no thread has written
   uninitialised_global,  ///< a read of global memory that no kernel or copy has written
+  missing_fence,         ///< a read of global memory that another block wrote without making it visible
   unseen_store,          ///< memory that no observed store has written but that holds a value
   misaligned,            ///< an address that is not a multiple of what the instruction needs
   pending_copy,          ///< an access to bytes that a cp.async is still writing

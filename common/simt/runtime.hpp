@@ -46,7 +46,7 @@ SIMT_API std::uint32_t warp_vote(Vote kind, std::uint32_t mask, bool predicate);
 SIMT_API std::uint32_t active_mask();
 
 // Atomics return the old value. `operand` and the result hold the bits of the value.
-enum class AtomicOperation { add, maximum, minimum, exchange, compare_and_swap, bit_and, bit_or, bit_xor };
+enum class AtomicOperation { add, maximum, minimum, exchange, compare_and_swap, bit_and, bit_or, bit_xor, increment };
 enum class AtomicType { int32, uint32, uint64, float32, float64, half, half2, bfloat16, bfloat162 };
 SIMT_API std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, std::uint64_t operand,
                               std::uint64_t compare = 0);
@@ -54,7 +54,7 @@ SIMT_API std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* 
 /// Counts one exp2_ftz.
 SIMT_API void count_exponential();
 
-/// __threadfence: counted, and relevant for TMA.
+/// __threadfence: counted, and relevant for TMA and for what other blocks read (visibility.hpp).
 SIMT_API void thread_fence();
 
 // cp.async.

@@ -59,6 +59,50 @@ __global__ void read_unwritten(float* scratch, float* b) {
   b[i] = scratch[i];  // bug: read_unwritten
 }
 
+// The last of four blocks adds what all have written to scratch memory.
+__device__ bool is_last(unsigned* counter) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) last = atomicInc(counter, gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  return last;
+}
+__device__ float sum_of_blocks(const float* scratch) {
+  float sum = 0;
+  for (unsigned b = 0; b < gridDim.x; ++b) {
+    const unsigned i = b * blockDim.x + threadIdx.x;
+    sum += scratch[i];  // bug: no_fence   bug: fence_after_signal   bug: fence_before_barrier
+  }
+  return sum;
+}
+
+__global__ void no_fence(float* scratch, unsigned* counter, float* b) {
+  scratch[blockIdx.x * blockDim.x + threadIdx.x] = 1;  // other: no_fence
+  __syncthreads();
+  if (is_last(counter)) b[threadIdx.x] = sum_of_blocks(scratch);
+}
+__global__ void fence_after_signal(float* scratch, unsigned* counter, float* b) {
+  scratch[blockIdx.x * blockDim.x + threadIdx.x] = 1;  // other: fence_after_signal
+  __syncthreads();
+  const bool last = is_last(counter);
+  __threadfence();
+  if (last) b[threadIdx.x] = sum_of_blocks(scratch);
+}
+__global__ void fence_before_barrier(float* scratch, unsigned* counter, float* b) {
+  scratch[blockIdx.x * blockDim.x + threadIdx.x] = 1;  // other: fence_before_barrier
+  if (threadIdx.x == 0) __threadfence();               // of this thread's writes only
+  __syncthreads();
+  if (is_last(counter)) b[threadIdx.x] = sum_of_blocks(scratch);
+}
+template <void (*kernel)(float*, unsigned*, float*)>
+void last_of_four() {
+  DeviceArray<float> scratch("scratch", 4 * 64, Role::scratch);
+  DeviceArray<unsigned> counter("counter", 1, Role::scratch);
+  workbook::cuda::clear(counter.data(), sizeof(unsigned));
+  auto b = output("b", 64);
+  launch(kernel, dim3(4), dim3(64), 0, scratch.data(), counter.data(), b.data());
+  workbook::cuda::synchronize();
+}
+
 __global__ void never_written(float* b, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n / 32 * 32) b[i] = 1;  // the tail is forgotten
@@ -292,6 +336,9 @@ constexpr Case cases[] = {
        launch(read_unwritten, dim3(1), dim3(64), 0, scratch.data(), b.data());
      },
      "read of uninitialised global memory", "scratch"},
+    {"no_fence", last_of_four<no_fence>, "write not visible to the other blocks", "scratch"},
+    {"fence_after_signal", last_of_four<fence_after_signal>, "write not visible to the other blocks", "scratch"},
+    {"fence_before_barrier", last_of_four<fence_before_barrier>, "write not visible to the other blocks", "scratch"},
     {"never_written",
      [] {
        auto b = output("b", 50);

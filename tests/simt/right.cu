@@ -9,6 +9,38 @@ namespace {
 using namespace nvcuda;
 constexpr unsigned kFull = 0xffffffffu;
 
+// --- Blocks that read what others have written ---
+
+/// The last of the blocks adds what all have written. The counter is then 0 again.
+template <bool each_thread>
+__global__ void last_block_adds(float* scratch, unsigned* counter, float* b) {
+  __shared__ bool last;
+  scratch[blockIdx.x * blockDim.x + threadIdx.x] = float(threadIdx.x);
+  if (each_thread) __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if (!each_thread) __threadfence();  // of all threads' writes: they come before the barrier
+    last = atomicInc(counter, gridDim.x - 1) == gridDim.x - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  if (!last) return;
+  float sum = 0;
+  for (unsigned i = 0; i < gridDim.x; ++i) sum += scratch[i * blockDim.x + threadIdx.x];
+  b[threadIdx.x] = sum;
+}
+template <bool each_thread>
+void last_block_of_five() {
+  DeviceArray<float> scratch("scratch", 5 * 64, Role::scratch);
+  DeviceArray<unsigned> counter("counter", 1, Role::scratch);
+  workbook::cuda::clear(counter.data(), sizeof(unsigned));
+  for (int launches = 0; launches < 2; ++launches) {
+    auto b = output("b", 64);
+    launch(last_block_adds<each_thread>, dim3(5), dim3(64), 0, scratch.data(), counter.data(), b.data());
+    expect(b, [](size_t i) { return 5 * i; });
+  }
+}
+
 // --- Accesses ---
 
 __global__ void ragged_copy(const float* a, float* b, int n) {
@@ -674,6 +706,8 @@ constexpr Case cases[] = {
        launch(cleared_padding, dim3(1), dim3(32), 16 * 20 * 4, b.data());
        expect(b, [](size_t) { return 0; });
      }},
+    {"last block adds, one fence", last_block_of_five<false>},
+    {"last block adds, fences of all threads", last_block_of_five<true>},
     {"partial last warp",
      [] { expect(on_floats<partial_last_warp, 48, 48, 48>(), [](size_t i) { return 47 - (i ^ 1); }); }},
 };

@@ -90,6 +90,9 @@ constexpr ReportCause causes[] = {
     {simt::Mistake::uninitialised_shared, "uninitialised-shared",
      "your code reads shared memory that no thread has written; either the writes must cover every element that is "
      "read, in the tail as well, or the read must not happen"},
+    {simt::Mistake::missing_fence, "missing-fence",
+     "a thread block reads what another one has written, but that write may not be visible yet; the writing block must "
+     "pass a barrier and call __threadfence() before the atomic operation that signals the others"},
     {simt::Mistake::uninitialised_global, "uninitialised-global",
      "your code reads global memory that nothing has written; the write must come first and cover every element that "
      "is read"},
