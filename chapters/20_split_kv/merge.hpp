@@ -1,4 +1,5 @@
-// Chapter 20: merging the results of a thread block's warps in shared memory.
+// Chapter 20: merging the results of a thread block's warps in shared memory, and those of the thread blocks that share
+// a head.
 //
 // Source: Milakov and Gimelshein 2018, section 3 (merging).
 #pragma once
@@ -13,7 +14,8 @@ namespace {
 template <int d, int warps>
 struct Shared {
   float O[warps][8][d + 4], m[warps][8], l[warps][8];
-  SHARED_LAYOUT(Shared, O, m, l);
+  bool is_last;
+  SHARED_LAYOUT(Shared, O, m, l, is_last);
 };
 
 /// Writes O, m and l of part n to shared memory.
@@ -56,6 +58,18 @@ __device__ __forceinline__ Merged merge_warps(const Shared<d, warps>& smem, int 
   return {O, m + log2f(l)};
 }
 
+/// Called by all threads of a block when they have written its partial result of a head that `blocks` blocks share.
+/// Returns to all threads whether the block is the last of these; then the results of all of them may be read.
+/// *finished, the number of blocks that have called it, is 0 again after the last.
+template <int d, int warps>
+__device__ __forceinline__ bool is_last_block(Shared<d, warps>& smem, unsigned* finished, unsigned blocks) {
+  // TODO(20.10) When all threads have written, thread 0 makes their results visible to the whole device, and increments
+  // the counter by atomicInc(finished, blocks - 1). smem.is_last tells the others the answer (about 8 lines).
+  // BEGIN 20.10
+  WORKBOOK_TODO(20.10);
+  // END 20.10
+}
+
 /// The maximum of a value over the lanes of a warp.
 __device__ __forceinline__ float maximum_of_warp(float x) {
 #pragma unroll
@@ -67,6 +81,37 @@ __device__ __forceinline__ float maximum_of_warp(float x) {
 template <class Element>
 __device__ __forceinline__ void store_rounded(Element* to, const float4& O) {
   *reinterpret_cast<uint2*>(to) = make_uint2(cvt_rn_x2<Element>(O.x, O.y), cvt_rn_x2<Element>(O.z, O.w));
+}
+
+/// One warp merges a row of the partial results of all blocks that share a head. O and lse are at the head's group.
+template <class Element, int d, int Br>
+__device__ __forceinline__ void merge_blocks(const Partial& partial, const Cut& cut, std::int64_t head,
+                                             const Rows& rows, int row, Element* O, float* lse) {
+  const std::int64_t first = cut.first_block(head), last = cut.last_block(head);
+  const int lane = threadIdx.x % 32, column = lane * (d / 32);
+  float m = -INFINITY, l = 0, sum[d / 32] = {};  // of the blocks so far, relative to m
+  for (std::int64_t b = first; b <= last; b += 32) {
+    const std::int64_t at = cut.partial(min(b + lane, last), head) * Br + row;  // of this lane's block, b + lane
+    const float lse_of_block = b + lane <= last ? partial.lse[at] : -INFINITY;
+    const float m_new = fmaxf(m, maximum_of_warp(lse_of_block)), m_safe = m_new == -INFINITY ? 0 : m_new;
+    const float rescale = exp2_ftz(m - m_safe);
+    m = m_new, l *= rescale;
+#pragma unroll
+    for (int e = 0; e < d / 32; ++e) sum[e] *= rescale;
+    const int blocks = int(min(last - b + 1, std::int64_t(32)));
+    // TODO(20.9) Each lane computes the weight of its block, exp2(LSE - m_safe); `at` is the row of the block's partial
+    // result. Add the weights of lanes 0 to blocks - 1 to l, and the weighted partial O of each to sum: this lane's
+    // columns, from `column` on (about 8 lines).
+    // BEGIN 20.9
+    WORKBOOK_TODO(20.9);
+    // END 20.9
+  }
+  const float inverse = l == 0 ? 0 : 1 / l;
+#pragma unroll
+  for (int e = 0; e < d / 32; e += 2)
+    *reinterpret_cast<std::uint32_t*>(&O[rows.memory_row(row) * d + column + e]) =
+        cvt_rn_x2<Element>(sum[e] * inverse, sum[e + 1] * inverse);
+  if (lane == 0) lse[rows.memory_row(row)] = (m + log2f(l)) * ln_2;
 }
 
 }  // namespace

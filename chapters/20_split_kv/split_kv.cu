@@ -1,5 +1,5 @@
-// Chapter 20, split-KV decoding: the kernel as a sequence of the phases of phases.hpp and merge.hpp, the kernel that
-// merges the thread blocks, and the launches. split_kv_bf16.cu compiles this file once more, for bf16.
+// Chapter 20, split-KV decoding: the kernel as a sequence of the phases of phases.hpp and merge.hpp, and its launch.
+// split_kv_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Dao et al. 2023 (Flash-Decoding); Milakov and Gimelshein 2018, section 3 (merging).
 // Test it: ./workbook test 20
@@ -29,12 +29,13 @@ __device__ __forceinline__ Rows rows_of(const Sizes& sizes, std::int64_t head, i
 /// Block b computes its range of units, head by head. Warp w takes every `warps`-th unit of 16 keys. While a warp
 /// computes, its next K and V are on their way into registers.
 template <int d, int Br, int warps>
-__global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element* __restrict__ Q,  // (B·H, Nq, d)
-                                                                   const Element* __restrict__ K,  // (B·Hkv, Nk, d)
-                                                                   const Element* __restrict__ V,  // (B·Hkv, Nk, d)
-                                                                   Element* __restrict__ O,        // (B·H, Nq, d)
-                                                                   float* __restrict__ lse,        // (B·H, Nq)
-                                                                   Partial partial, Cut cut, Sizes sizes, float scale) {
+__global__ void __launch_bounds__(32 * warps, 8 / warps * blocks_per_sm(d))
+    attention(const Element* __restrict__ Q,  // (B·H, Nq, d)
+              const Element* __restrict__ K,  // (B·Hkv, Nk, d)
+              const Element* __restrict__ V,  // (B·Hkv, Nk, d)
+              Element* __restrict__ O,        // (B·H, Nq, d)
+              float* __restrict__ lse,        // (B·H, Nq)
+              Partial partial, Cut cut, Sizes sizes, float scale) {
   constexpr int parts = Br / 8;
   auto& smem = workbook::cuda::dynamic_shared<Shared<d, warps>>();
   const int warp = threadIdx.x / 32;
@@ -63,7 +64,9 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
       load_V(registers, V_head, key + warps * unit, end_key);
     }
 
-    const bool shared = cut.first_block(head) != cut.last_block(head);
+    Element* const O_group = O + kv_head * rows.count * d;
+    float* const lse_group = lse + kv_head * rows.count;
+    const auto blocks = unsigned(cut.last_block(head) - cut.first_block(head) + 1);  // that share the head
     const std::int64_t slot = cut.partial(blockIdx.x, head) * Br;
 #pragma unroll
     for (int n = 0; n < parts; ++n) {
@@ -74,55 +77,19 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
         const int row = 8 * n + i / (d / 4), column = i % (d / 4) * 4;
         if (!rows.exists(row)) continue;
         const Merged merged = merge_warps(smem, row % 8, column);
-        if (shared) {
+        if (blocks > 1) {
           *reinterpret_cast<float4*>(&partial.O[(slot + row) * d + column]) = merged.O;
           if (column == 0) partial.lse[slot + row] = merged.lse;
         } else {
-          const std::int64_t at = kv_head * rows.count + rows.memory_row(row);
-          store_rounded(&O[at * d + column], merged.O);
-          if (column == 0) lse[at] = merged.lse * ln_2;
+          store_rounded(&O_group[rows.memory_row(row) * d + column], merged.O);
+          if (column == 0) lse_group[rows.memory_row(row)] = merged.lse * ln_2;
         }
       }
     }
+    if (blocks > 1 && is_last_block(smem, partial.finished + head, blocks))
+      for (int row = warp; row < Br && rows.exists(row); row += warps)
+        merge_blocks<Element, d, Br>(partial, cut, head, rows, row, O_group, lse_group);
   }
-}
-
-constexpr int rows_per_merge = 4;
-
-/// One warp per row: merges the partial results of the blocks that share the row's head.
-template <int d, int Br>
-__global__ void __launch_bounds__(32 * rows_per_merge)
-    merge(Partial partial, Element* __restrict__ O, float* __restrict__ lse, Cut cut, Sizes sizes) {
-  const std::int64_t index = std::int64_t(blockIdx.x) * rows_per_merge + threadIdx.x / 32;
-  const std::int64_t head = index / Br;
-  const int row = int(index % Br), column = threadIdx.x % 32 * (d / 32);
-  if (head >= cut.heads) return;
-  const Rows rows = rows_of(sizes, head, Br);
-  const std::int64_t first = cut.first_block(head), last = cut.last_block(head);
-  if (first == last || !rows.exists(row)) return;  // a block that has the whole head has written O
-  const int lane = threadIdx.x % 32;
-  // Lane b has the LSE of block first + b, of block first + b + 32, and so on.
-  float m = -INFINITY, l = 0, sum[d / 32] = {};
-  for (std::int64_t b = first + lane; b <= last; b += 32) m = fmaxf(m, partial.lse[cut.partial(b, head) * Br + row]);
-  m = maximum_of_warp(m);
-  const float m_safe = m == -INFINITY ? 0 : m;
-  for (std::int64_t b = first; b <= last; b += 32) {
-    const std::int64_t at = b + lane <= last ? cut.partial(b + lane, head) * Br + row : 0;
-    const int blocks = int(min(last - b + 1, std::int64_t(32)));
-    // TODO(20.9) `at` is the row of the partial result of this lane's block, b + lane, if that is not past the last.
-    // Its weight is exp2(LSE - m_safe). Add the weights of these blocks to l, and the weighted partial O of each, which
-    // are `blocks`, to sum: this lane's columns, from `column` on (about 7 lines).
-    // BEGIN 20.9
-    WORKBOOK_TODO(20.9);
-    // END 20.9
-  }
-  const std::int64_t at = head / sizes.row_blocks * rows.count + rows.memory_row(row);
-  const float inverse = l == 0 ? 0 : 1 / l;
-#pragma unroll
-  for (int e = 0; e < d / 32; e += 2)
-    *reinterpret_cast<std::uint32_t*>(&O[at * d + column + e]) =
-        cvt_rn_x2<Element>(sum[e] * inverse, sum[e + 1] * inverse);
-  if (lane == 0) lse[at] = (m + log2f(l)) * ln_2;
 }
 
 template <int d, int Br, int warps>
@@ -132,10 +99,6 @@ void start(const ForwardCall<Element>& call, const Partial& partial, const Cut& 
   workbook::cuda::launch(attention<d, Br, warps>, workbook::cuda::grid_of(cut.blocks, "the thread blocks of the cut"),
                          dim3(32 * warps), sizeof(Shared<d, warps>), call.Q, call.K, call.V, call.O, call.lse, partial,
                          cut, sizes, call.scale * log2_e);
-  if (cut.heads % cut.blocks == 0) return;  // every block has whole heads
-  const std::int64_t merge_blocks = (cut.heads * Br + rows_per_merge - 1) / rows_per_merge;
-  workbook::cuda::launch(merge<d, Br>, workbook::cuda::grid_of(merge_blocks, "B·Hkv·⌈G·Nq/Br⌉·Br/4"),
-                         dim3(32 * rows_per_merge), 0, partial, call.O, call.lse, cut, sizes);
 }
 
 }  // namespace

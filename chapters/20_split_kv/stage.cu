@@ -1,6 +1,6 @@
 // Chapter 20's kernels as stages, given: what they are built for, and how to launch them. The number splits sets the
-// thread blocks per head of K and V; by default each multiprocessor has one. The second stage is the same for bf16, and
-// its operation is "forward_bfloat16".
+// thread blocks per head of K and V; by default there are as many as run at a time. The second stage is the same for
+// bf16, and its operation is "forward_bfloat16".
 #include <iterator>
 
 #include "common/cuda/stage.hpp"
@@ -11,13 +11,18 @@
 namespace ch20 {
 namespace {
 
-using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Stage;
+using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Stage,
+    workbook::cuda::zeroed;
 
-/// The rows of all partial results: two results per thread block, of which the tiles with the fewest warps have most.
+/// The cut with the tiles that have the fewest warps, and so the most thread blocks.
+template <int splits>
+Cut largest_cut(const workbook::Shape& shape) {
+  return cut_of(shape, std::end(built)[-1], splits, workbook::cuda::multiprocessors());
+}
+/// The rows of all partial results: two results per thread block.
 template <int splits>
 std::size_t partial_rows(const workbook::Shape& shape) {
-  const Tiles& tiles = std::end(built)[-1];
-  return std::size_t(2 * cut_of(shape, tiles, splits, workbook::cuda::multiprocessors()).blocks * tiles.Br);
+  return std::size_t(2 * largest_cut<splits>(shape).blocks * std::end(built)[-1].Br);
 }
 
 template <class Element, int splits>
@@ -31,10 +36,13 @@ ForwardStage<Element> stage_for() {
       .serves = {.shared_heads = true},
       .extra = {scratch<float>("partial_O",
                                [](const workbook::Shape& shape) { return partial_rows<splits>(shape) * shape.d; }),
-                scratch<float>("partial_lse", partial_rows<splits>)},
+                scratch<float>("partial_lse", partial_rows<splits>),
+                zeroed<unsigned>("finished",
+                                 [](const workbook::Shape& shape) { return largest_cut<splits>(shape).heads; })},
       .launch =
           [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {
-            const Partial partial{extra.array<float>("partial_O"), extra.array<float>("partial_lse")};
+            const Partial partial{extra.array<float>("partial_O"), extra.array<float>("partial_lse"),
+                                  extra.array<unsigned>("finished")};
             split_kv(call, partial, tiles, splits, workbook::cuda::multiprocessors());
           },
   };

@@ -24,6 +24,7 @@ struct ScratchArray {
   std::string name;
   std::size_t element_bytes = 0;
   std::function<std::size_t(const Setting&)> size;  ///< in elements
+  bool zeroed = false;                              ///< zeros when it is allocated, and again after each call
 };
 /// size: the number of elements as a function of a call's shape, or of its setting if it depends on the mask.
 template <class T, class Size>
@@ -32,6 +33,13 @@ ScratchArray scratch(const char* name, Size size) {
     return {name, sizeof(T), std::move(size)};
   else
     return {name, sizeof(T), [size](const Setting& setting) { return size(setting.shape); }};
+}
+/// The same for an array that is set to zero when it is allocated; the stage leaves it so.
+template <class T, class Size>
+ScratchArray zeroed(const char* name, Size size) {
+  ScratchArray array = scratch<T>(name, size);
+  array.zeroed = true;
+  return array;
 }
 
 /// The problems that a stage supports, apart from its head dimensions: parts of masks, and whether several query heads

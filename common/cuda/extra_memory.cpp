@@ -22,6 +22,7 @@ ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting&
     try {
       void* memory = allocate(bytes_of(array, setting), array.name, array.element_bytes, Role::scratch);
       memory_.try_emplace(array.name, memory, [](void* allocated) { release(allocated); });
+      if (array.zeroed) clear(memory, bytes_of(array, setting));
     } catch (const Error& error) {
       throw Refused(error.what());
     }
@@ -39,6 +40,7 @@ ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting&
   auto* next = static_cast<std::byte*>(workspace);
   for (const ScratchArray& array : arrays) {
     memory_.try_emplace(array.name, next, [](void*) {});
+    if (array.zeroed) clear(next, bytes_of(array, setting));
     next += in_workspace(array, setting);
   }
 }

@@ -39,14 +39,20 @@ struct Cut {
   }
 };
 
-/// The cut of a call: `splits` thread blocks per head of K and V, or if it is 0 one per multiprocessor, but with at
-/// least one unit for each warp. A head of K and V has group·Nq rows of Q; if these are more than Br, each Br of them
-/// are a head of the cut.
+/// The thread blocks of 8 warps that a multiprocessor runs at a time: as many as keep 64 KiB of K and V in flight.
+constexpr int blocks_per_sm(int d) {
+  return 128 / d;
+}
+
+/// The cut of a call: `splits` thread blocks per head of K and V, or if it is 0 as many as run at a time, but with at
+/// least one unit for each warp on average. A head of K and V has group·Nq rows of Q; if these are more than Br, each
+/// Br of them are a head of the cut.
 inline Cut cut_of(const workbook::Shape& shape, const workbook::cuda::Tiles& tiles, int splits, int multiprocessors) {
   const std::int64_t row_blocks = (shape.H / shape.Hkv * shape.Nq + tiles.Br - 1) / tiles.Br;
   const std::int64_t heads = shape.B * shape.Hkv * row_blocks, units = (shape.Nk + unit - 1) / unit;
   if (splits > 0) return {heads, units, heads * std::min<std::int64_t>(splits, units)};
-  return {heads, units, std::clamp<std::int64_t>(heads * units / tiles.warps, 1, multiprocessors)};
+  const std::int64_t at_a_time = std::int64_t(multiprocessors) * blocks_per_sm(int(shape.d));
+  return {heads, units, std::clamp<std::int64_t>(heads * units / tiles.warps, 1, at_a_time)};
 }
 
 }  // namespace ch20

@@ -1,10 +1,10 @@
-// Chapter 20's cut, and its K and V in registers, as operations that the tests call by name.
+// Chapter 20's cut, its K and V in registers, and the last thread block, as operations that the tests call by name.
 #include <cstdint>
 
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
-#include "phases.hpp"
+#include "merge.hpp"
 
 namespace {
 
@@ -52,6 +52,38 @@ void loaded(const Arguments& call) {
   words.download(call.array<std::uint32_t>("words"));
 }
 
-const Operations operations{{"cut", cut}, {"loaded", loaded}};
+/// Each `blocks` blocks write to scratch memory; the last of them adds what all have written.
+__global__ void sum_in_last_block(float* written, unsigned* finished, unsigned* lasts, float* sums, unsigned blocks) {
+  auto& smem = workbook::cuda::dynamic_shared<ch20::Shared<64, 2>>();
+  const unsigned group = blockIdx.x / blocks, t = threadIdx.x;
+  written[blockIdx.x * blockDim.x + t] = float(blockIdx.x % blocks + 1);
+  if (!ch20::is_last_block(smem, finished + group, blocks)) return;
+  if (t == 0) atomicAdd(lasts + group, 1u);
+  float sum = 0;
+  for (unsigned b = 0; b < blocks; ++b) sum += written[(group * blocks + b) * blockDim.x + t];
+  sums[group * blockDim.x + t] = sum;
+}
+
+// groups, blocks, launches -> lasts, counters (groups), uint32: the blocks that were the last of their group, in all
+// launches, and the counters after them; sums (groups, 64), float: of the last launch
+void last(const Arguments& call) {
+  const auto groups = std::size_t(call.integer("groups")), blocks = std::size_t(call.integer("blocks"));
+  const auto lasts_out = call.array<std::uint32_t>("lasts"), counters_out = call.array<std::uint32_t>("counters");
+  DeviceArray<float> written("written", groups * blocks * 64, Role::scratch);
+  DeviceArray<unsigned> finished("finished", groups, Role::scratch), lasts("lasts", groups, Role::scratch);
+  DeviceArray<float> sums("sums", groups * 64, Role::scratch);
+  workbook::cuda::clear(finished.data(), groups * sizeof(unsigned));
+  workbook::cuda::clear(lasts.data(), groups * sizeof(unsigned));
+  workbook::cuda::clear(sums.data(), groups * 64 * sizeof(float));
+  workbook::cuda::begin_chapter();
+  for (std::int64_t i = 0; i < call.integer("launches"); ++i)
+    workbook::cuda::launch(sum_in_last_block, dim3(unsigned(groups * blocks)), dim3(64), sizeof(ch20::Shared<64, 2>),
+                           written.data(), finished.data(), lasts.data(), sums.data(), unsigned(blocks));
+  lasts.download(lasts_out);
+  finished.download(counters_out);
+  sums.download(call.array<float>("sums"));
+}
+
+const Operations operations{{"cut", cut}, {"last", last}, {"loaded", loaded}};
 
 }  // namespace

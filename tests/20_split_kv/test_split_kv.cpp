@@ -39,6 +39,18 @@ void expect_every_kind_split() {
   expect_split(input("value mean", decoding(1, 1, 3, 20, 64, 24), ++seed, true), 2);
 }
 
+/// Sequence b of a batch, as a batch of one.
+Problem sequence_of(Problem all, std::int64_t b) {
+  for (Tensor<float>* tensor : all.tensors()) {
+    const auto size = std::ptrdiff_t(tensor->values.size()) / tensor->sizes[0];
+    const auto first = tensor->values.begin() + b * size;
+    tensor->values = std::vector<float>(first, first + size);
+    tensor->sizes[0] = 1;
+  }
+  all.shape.B = 1;
+  return all;
+}
+
 // ---- Operations ----
 
 struct CutSizes {
@@ -125,6 +137,15 @@ void expect_read_once(const char* tensor) {
                   fmt::format("{} is read once, d={}, {} thread blocks per head", tensor, d, count));
     }
   }
+}
+
+/// Groups of thread blocks, of which the last adds what all have written, launched several times.
+worker::Reply last(int groups, int blocks, int launches) {
+  worker::Call request("last");
+  request.number("groups", groups).number("blocks", blocks).number("launches", launches);
+  request.output<std::uint32_t>("lasts", std::size_t(groups)).output<std::uint32_t>("counters", std::size_t(groups));
+  request.output<float>("sums", std::size_t(groups * 64));
+  return call(request);
 }
 
 /// Scores of key j about slope·j, in every row: the maximum moves from key to key.
@@ -368,6 +389,41 @@ TEST_CASE("the partial results are read and written as the formulas say", "[20.9
   }
 }
 
+// ---- 20.10 the last thread block ----
+
+TEST_CASE("one thread block of those that share a head merges", "[20.10]") {
+  for (const int blocks : {1, 2, 3, 40})
+    for (const int launches : {1, 2, 3}) {
+      const worker::Reply reply = last(3, blocks, launches);
+      for (const std::uint32_t count : reply.output<std::uint32_t>("lasts"))
+        expect(count == std::uint32_t(launches),
+               fmt::format("{} thread blocks share a head; in {} launches, is_last_block has returned true in {} of "
+                           "them, expected {}",
+                           blocks, launches, count, launches));
+    }
+}
+TEST_CASE("the last thread block sees what the others have written", "[20.10]") {
+  for (const int blocks : {1, 2, 3, 40}) {
+    const worker::Reply reply = last(3, blocks, 1);
+    for (const float sum : reply.output<float>("sums"))
+      expect(sum == float(blocks * (blocks + 1) / 2),
+             fmt::format("thread block i of {} writes i + 1; the sum in the last one is {}, expected {}", blocks, sum,
+                         blocks * (blocks + 1) / 2));
+  }
+  for (const int count : {2, 3, 8}) expect_split(input("normal", decoding(2, 2, 4, 256, 64), 90), count);
+  expect_every_kind_split();
+}
+TEST_CASE("the counters are 0 again after a call", "[20.10]") {
+  for (const int blocks : {1, 2, 5})
+    for (const std::uint32_t counter : last(4, blocks, 1).output<std::uint32_t>("counters"))
+      expect(
+          counter == 0,
+          fmt::format("{} thread blocks share a head; after the launch its counter is {}, expected 0", blocks, counter),
+          "your code leaves the counter of a head as it is after the last thread block; it must be 0 again for the "
+          "next call",
+          "counter-not-zero");
+}
+
 // ---- The whole chapter ----
 
 TEST_CASE("split keys agree with the oracle", "[whole]") {
@@ -400,6 +456,21 @@ TEST_CASE("offsets may exceed 32 bits", "[whole]") {
   Numbers numbers = small_tiles(d, splits(2)).numbers();
   numbers["skipped_batches"] = batches_beyond_32_bits(shape.H * shape.Nq * d);
   expect_attention(input("normal", shape, 3).problem, "normal, after 2^32 elements of other heads", numbers);
+}
+
+TEST_CASE("with a fixed number of splits, no answer depends on the batch", "[whole]") {
+  const Problem all = input("normal", decoding(3, 2, 4, 200, 64), 105).problem;
+  const AttentionResult together = attention(all, small_tiles(64, splits(3)).numbers());
+  for (std::int64_t b = 0; b < 3; ++b) {
+    const AttentionResult alone = attention(sequence_of(all, b), small_tiles(64, splits(3)).numbers());
+    const std::vector<float>& O = alone.O.values;
+    const auto in_batch = together.O.values.begin() + b * std::ptrdiff_t(O.size());
+    const auto differ = std::mismatch(O.begin(), O.end(), in_batch);
+    expect(differ.first == O.end(),
+           fmt::format("sequence {} of 3: element {} of its O is {} alone, and {} in the batch, with 3 splits per head",
+                       b, differ.first - O.begin(), differ.first == O.end() ? 0 : *differ.first,
+                       differ.first == O.end() ? 0 : *differ.second));
+  }
 }
 
 TEST_CASE("K and V are read once, whatever the number of splits", "[whole]") {
