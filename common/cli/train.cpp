@@ -10,6 +10,7 @@
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
+#include "common/cli/train.hpp"
 #include "common/cli/train_print.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/pictures/pictures.hpp"
@@ -23,7 +24,6 @@ namespace {
 
 using namespace workbook::training;
 
-constexpr const char* kCheckpoint = "train.checkpoint";
 constexpr std::int64_t kSteps = 400, kStepsOnSimulator = 200;  // unless --steps says otherwise
 
 // ---- Stopping. -----------------------------------------------------------------------------------------------------
@@ -69,20 +69,12 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
   s.scaler.growth_interval = options.growth_interval;
   s.overflow_at = options.overflow_at;
   check(s);
-  if (!options.backend.empty() && !options.chapters && !options.solutions) {
-    fail_input("--backend {}: the plain attention runs on the CPU only; allowed with --chapters or --solutions",
-               options.backend);
-  }
   if (!options.attention.empty() && !options.chapters && !options.solutions) {
     fail_input("--attention {}: the plain attention belongs to no chapter; allowed with --chapters or --solutions",
                fmt::join(options.attention, ","));
   }
-  CodeUnderTraining code;
-  if (options.chapters || options.solutions) {
-    const bool on_gpu = options.backend.empty() ? session.toolchain.can_build(Backend::cuda) && worker::gpu_present()
-                                                : options.backend == name(Backend::cuda);
-    code = {options.chapters ? "chapters" : "solutions", on_gpu ? Backend::cuda : Backend::sim, options.attention};
-  }
+  CodeUnderTraining code = code_under_training(session, options.chapters, options.solutions, options.backend);
+  code.chapters = options.attention;
   std::vector<MixedPrecision> precisions;
   for (const MixedPrecision precision : kPrecisions) {
     if (options.precision == "all" || options.precision == name(precision)) precisions.push_back(precision);
@@ -95,6 +87,19 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
 }
 
 }  // namespace
+
+CodeUnderTraining code_under_training(const Session& session, bool chapters, bool solutions,
+                                      const std::string& backend) {
+  if (!chapters && !solutions) {
+    if (!backend.empty())
+      fail_input("--backend {}: the plain attention runs on the CPU only; allowed with --chapters or --solutions",
+                 backend);
+    return {};
+  }
+  const bool on_gpu = backend.empty() ? session.toolchain.can_build(Backend::cuda) && worker::gpu_present()
+                                      : backend == name(Backend::cuda);
+  return {chapters ? "chapters" : "solutions", on_gpu ? Backend::cuda : Backend::sim};
+}
 
 int train(const Session& session, const TrainOptions& options) {
   if (!options.resume.empty() && options.settings_given) {

@@ -114,6 +114,18 @@ struct TrainOptions {
   bool settings_given = false;               ///< whether an option was given that a checkpoint fixes
 };
 
+struct GenerateOptions {
+  std::string from;       ///< a checkpoint; empty: .workbook/train/train.checkpoint
+  std::string precision;  ///< the run; empty: the last one that has made a step
+  std::string prompt = "The ";
+  std::int64_t bytes = 0;  ///< 0: up to the end of the model's context
+  double temperature = 0.7;
+  std::uint64_t seed = 1;
+  bool no_cache = false;
+  bool chapters = false, solutions = false;  ///< attention by the reader's chapters, or by the book's
+  std::string backend;                       ///< "sim" or "cuda"; empty: the GPU if there is one
+};
+
 struct LibraryOptions {
   std::vector<std::int64_t> chapters;
   bool solutions = false;
@@ -172,6 +184,7 @@ struct SiteOptions {
 [[gnu::weak]] int stubs(const Session& session, const StubsOptions& options);
 [[gnu::weak]] int release(const Session& session, const ReleaseOptions& options);
 [[gnu::weak]] int train(const Session& session, const TrainOptions& options);
+[[gnu::weak]] int generate(const Session& session, const GenerateOptions& options);
 [[gnu::weak]] int library(const Session& session, const LibraryOptions& options);
 [[gnu::weak]] int bench(const Session& session, const BenchOptions& options);
 [[gnu::weak]] int grade(const Session& session, const GradeOptions& options);

@@ -86,6 +86,27 @@ Runner declare_train(Options& options) {
   return runner(train, given, [=] { given->settings_given = std::ranges::any_of(settings, &Option::given); });
 }
 
+Runner declare_generate(Options& options) {
+  const auto given = std::make_shared<GenerateOptions>();
+  options.option("--from", given->from, "A checkpoint of ./workbook train (default: the last one)")
+      .allow(not_empty("a file name"));
+  options.option("--precision", given->precision, "The run whose weights are used (default: the last one with a step)")
+      .allow(one_of({"fp32", "fp16", "fp16-scaled", "bf16"}, "fp32, fp16, fp16-scaled or bf16"));
+  options.option("--prompt", given->prompt, "The text to continue").allow(not_empty("a text")).show_default();
+  options.option("--bytes", given->bytes, "Bytes to generate (default: up to the model's context)")
+      .allow(whole_number<std::int64_t>(1));
+  options.option("--temperature", given->temperature, "0: always the likeliest byte; 1: drawn as the model predicts")
+      .allow(number(0, 100, "a number from 0 to 100"))
+      .show_default();
+  options.option("--seed", given->seed, "Seed of the draws").allow(whole_number<std::uint64_t>(0)).show_default();
+  options.flag("--no-cache", given->no_cache, "Compute K and V of all bytes again for each new one");
+  options.flag("--chapters", given->chapters, "Use your chapters' kernels, chapter 20's for decoding");
+  options.flag("--solutions", given->solutions, "Use the book's solutions").excludes({"--chapters"});
+  options.option("--backend", given->backend, "With --chapters or --solutions: backend for the kernels")
+      .allow(one_of({"sim", "cuda"}, "sim or cuda"));
+  return runner(generate, given);
+}
+
 Runner declare_bench(Options& options) {
   const auto given = std::make_shared<BenchOptions>();
   options.option("stages", given->chapters, "Time these chapters and all earlier ones (default: all)");
@@ -223,6 +244,8 @@ std::vector<Verb> other_verbs() {
        "./workbook train --steps 400\n         ./workbook train --chapters\n"
        "         ./workbook train --resume .workbook/train/train.checkpoint",
        declare_train},
+      {"generate", kLab, "Write text with the model that train has made, with a cache of K and V",
+       "./workbook train --head-dim 64 --steps 400 && ./workbook generate --chapters", declare_generate},
       {"bench", kLab, "Time the stages on the GPU and compare them with the device's limits and PyTorch",
        "./workbook bench\n         ./workbook bench 4 --n 4096,8192 --peers", declare_bench},
       {"grade", kCourse, "Instructors: grade submissions, isolated from this machine",

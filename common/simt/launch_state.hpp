@@ -94,8 +94,8 @@ struct LaunchState {
   std::map<std::uint64_t, std::string> polling;  ///< blocks that have only polled a location since the last change
   std::uint64_t looking_since = 0;
   int rounds = 0;
-  bool stuck = false;         ///< all running blocks do
-  std::string open_exercise;  ///< empty: none was met
+  bool stuck = false;                            ///< all running blocks do
+  std::string open_exercise;                     ///< empty: none was met
   std::map<std::uint64_t, Signalled> signalled;  ///< by block
   std::vector<LateSum> late_sums;
   std::size_t late_bytes = 0;

@@ -31,10 +31,10 @@ struct Offered {
   std::string operation;
 };
 
-/// Attention by two stages of the same element.
+/// Attention by two stages of the same element; without `backward`, the forward pass only.
 class ChapterAttention : public AttentionCore<float> {
  public:
-  ChapterAttention(const Offered& forward, const Offered& backward, Element element)
+  ChapterAttention(const Offered& forward, const std::optional<Offered>& backward, Element element)
       : forward_(forward), backward_(backward), element_(element) {}
 
   void forward(const AttentionCall& call) override {
@@ -48,8 +48,8 @@ class ChapterAttention : public AttentionCore<float> {
     const worker::BackwardProblem given{problem_of(call), tensor<double>(call.dO, CallTensor::of_queries, call.shape),
                                         Saved{tensor<double>(call.O, CallTensor::of_queries, call.shape),
                                               tensor<double>(call.lse, CallTensor::of_rows, call.shape)}};
-    const worker::BackwardResult got =
-        worker::backward(backward_.operation, encoded(given, element_), element_, kUnobserved, send_to(backward_));
+    const worker::BackwardResult got = worker::backward(backward_.value().operation, encoded(given, element_), element_,
+                                                        kUnobserved, send_to(*backward_));
     std::copy(got.dQ.values.begin(), got.dQ.values.end(), call.dQ.begin());
     std::copy(got.dK.values.begin(), got.dK.values.end(), call.dK.begin());
     std::copy(got.dV.values.begin(), got.dV.values.end(), call.dV.begin());
@@ -75,7 +75,8 @@ class ChapterAttention : public AttentionCore<float> {
     return [&offered](const Call& call) { return offered.worker->call(call); };
   }
 
-  Offered forward_, backward_;
+  Offered forward_;
+  std::optional<Offered> backward_;
   Element element_;
 };
 
@@ -89,16 +90,17 @@ struct Need {
   Element element = float32;
   std::vector<std::string> operations;
   Backend backend = Backend::cpu;
+  bool decoding = false;
   friend auto operator<=>(const Need&, const Need&) = default;
 
   std::string text() const {
     return pass.empty() ? fmt::format("the operations {}", fmt::join(operations, " and "))
-                        : fmt::format("a causal {} pass in {}", pass, name(element));
+                        : fmt::format("a causal {} pass in {}{}", pass, name(element), decoding ? " for decoding" : "");
   }
 };
-Need need_of(MixedPrecision precision, const std::string& pass, Backend kernels) {
+Need need_of(MixedPrecision precision, const std::string& pass, Backend kernels, bool decoding = false) {
   const bool on_cpu = precision == MixedPrecision::fp32 && pass == "forward";
-  return {pass, element_of(precision), {}, on_cpu ? Backend::cpu : kernels};
+  return {pass, element_of(precision), {}, on_cpu ? Backend::cpu : kernels, decoding};
 }
 /// The chapter with an exercise of that name provides them.
 Need need_of_scaling(Backend kernels) {
@@ -124,6 +126,8 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
       if (std::any_of(chapter->exercises.begin(), chapter->exercises.end(),
                       [&](const book::Exercise& e) { return e.slug == need.operations.front(); }))
         likely.push_back(&*chapter);
+    } else if (chapter->decoding != need.decoding) {
+      continue;
     } else if (!allowed.empty() && need.backend != Backend::cpu && std::ranges::count(allowed, chapter->number) == 0) {
       continue;
     } else if (chapter->does(Mask::causal) && has_pass(book, *chapter, need.pass)) {
@@ -231,7 +235,8 @@ struct TrainingChapters::Workers {
 };
 
 TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const CodeUnderTraining& code,
-                                   const std::vector<MixedPrecision>& precisions, std::int64_t head_dim)
+                                   const std::vector<MixedPrecision>& precisions, std::int64_t head_dim,
+                                   Purpose purpose)
     : workers_(new Workers{workspace, code.tree, code.backend.value_or(Backend::sim), head_dim, {}, {}}) {
   if (code.tree != "chapters" && code.tree != "solutions")
     fail_input("attention by \"{}\": allowed: \"chapters\" and \"solutions\"", code.tree);
@@ -241,7 +246,12 @@ TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const Code
         fmt::format("attention on \"{}\": {}", name(kernels), workspace.toolchain.why_not(kernels)));
   std::map<Need, std::vector<const book::Chapter*>> needs;
   for (const MixedPrecision precision : precisions) {
-    for (const char* pass : {"forward", "backward"}) needs[need_of(precision, pass, kernels)];
+    needs[need_of(precision, "forward", kernels)];
+    if (purpose == Purpose::generation) {
+      needs[need_of(precision, "forward", kernels, /*decoding=*/true)];
+      continue;
+    }
+    needs[need_of(precision, "backward", kernels)];
     if (precision == MixedPrecision::fp16_scaled) needs[need_of_scaling(kernels)];
   }
   std::vector<std::pair<const book::Chapter*, Backend>> first;
@@ -288,6 +298,11 @@ std::unique_ptr<AttentionCore<float>> TrainingChapters::attention(MixedPrecision
     return workers_->offered.at(need_of(precision, pass, workers_->kernels));
   };
   return std::make_unique<ChapterAttention>(stage("forward"), stage("backward"), element_of(precision));
+}
+
+std::unique_ptr<AttentionCore<float>> TrainingChapters::forward_pass(MixedPrecision precision, bool decoding) {
+  const Need need = need_of(precision, "forward", workers_->kernels, decoding);
+  return std::make_unique<ChapterAttention>(workers_->offered.at(need), std::nullopt, element_of(precision));
 }
 
 ScalingParts TrainingChapters::scaling(const RunState& run) {

@@ -105,10 +105,10 @@ Model<T>::Model(const ModelShape& shape, Storage storage, AttentionCore<T>& atte
       blocks_(std::size_t(shape.blocks)) {}
 
 template <class T>
-void Model<T>::resize(std::int64_t sequences) {
-  if (sequences == sequences_) return;
-  sequences_ = sequences;
-  const auto tokens = std::size_t(sequences * shape_.context), width = std::size_t(shape_.width()),
+void Model<T>::resize(std::int64_t count) {
+  if (count == tokens_) return;
+  tokens_ = count;
+  const auto tokens = std::size_t(count), width = std::size_t(shape_.width()),
              hidden = width * std::size_t(shape_.expansion);
   for (Block& block : blocks_) {
     for (auto* tensor : {&block.x, &block.a, &block.Q, &block.K, &block.V, &block.O, &block.merged, &block.y, &block.b})
@@ -133,12 +133,31 @@ std::span<const T> Model<T>::weight(std::span<const T> weights, std::size_t bloc
 template <class T>
 double Model<T>::forward(std::span<const T> weights, std::span<const std::uint8_t> bytes,
                          std::span<const std::uint8_t> targets) {
-  const std::int64_t tokens = std::ssize(bytes), width = shape_.width(), hidden = shape_.expansion * width;
-  if (tokens == 0 || tokens % shape_.context != 0 || bytes.size() != targets.size())
+  if (bytes.empty() || std::ssize(bytes) % shape_.context != 0 || bytes.size() != targets.size())
     fail_input("{} bytes and {} targets; allowed: equal numbers, multiples of the sequence length {}", bytes.size(),
                targets.size(), shape_.context);
-  resize(tokens / shape_.context);
-  const Shape attention{sequences_, shape_.heads, shape_.heads, shape_.context, shape_.context, shape_.head_dim};
+  compute_logits(weights, bytes, std::ssize(bytes) / shape_.context, 0);
+  return cross_entropy<T>(logits_, targets);
+}
+
+template <class T>
+std::span<const T> Model<T>::logits(std::span<const T> weights, std::span<const std::uint8_t> bytes,
+                                    std::int64_t first) {
+  if (bytes.empty() || first < 0 || first + std::ssize(bytes) > shape_.context)
+    fail_input("{} bytes from position {} on; allowed: at least one byte, positions from 0 to {}", bytes.size(), first,
+               shape_.context - 1);
+  compute_logits(weights, bytes, 1, first);
+  return logits_;
+}
+
+template <class T>
+void Model<T>::compute_logits(std::span<const T> weights, std::span<const std::uint8_t> bytes, std::int64_t sequences,
+                              std::int64_t first) {
+  const std::int64_t tokens = std::ssize(bytes), length = tokens / sequences;
+  const std::int64_t width = shape_.width(), hidden = shape_.expansion * width;
+  sequences_ = sequences;
+  resize(tokens);
+  const Shape attention{sequences, shape_.heads, shape_.heads, length, length, shape_.head_dim};
   const float scale = default_scale(shape_.head_dim);
   const auto part = [&](std::size_t i) {
     return weights.subspan(std::size_t(parameters_[i].offset), std::size_t(parameters_[i].size));
@@ -148,7 +167,8 @@ double Model<T>::forward(std::span<const T> weights, std::span<const std::uint8_
     return matrix(tensor.data(), std::ssize(tensor) / columns, columns);
   };
 
-  embed<T>(bytes, part(kEmbedding), part(kPositions), x_, shape_.context, width);
+  const auto positions = part(kPositions).subspan(std::size_t(first * width), std::size_t(length * width));
+  embed<T>(bytes, part(kEmbedding), positions, x_, length, width);
   store(x_);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Block& block = blocks_[i];
@@ -185,7 +205,6 @@ double Model<T>::forward(std::span<const T> weights, std::span<const std::uint8_
   store(f_);
   multiply(logits_.data(), view(f_, width), view(part(kEmbedding), width).transposed());
   store(logits_);
-  return cross_entropy<T>(logits_, targets);
 }
 
 template <class T>

@@ -59,6 +59,10 @@ class Model {
   double forward(std::span<const T> weights, std::span<const std::uint8_t> bytes,
                  std::span<const std::uint8_t> targets);
 
+  /// The logits (bytes, 256) of one sequence, or of a part of one whose first byte has the position `first`. The
+  /// attention core gets Q, K and V of these bytes only.
+  std::span<const T> logits(std::span<const T> weights, std::span<const std::uint8_t> bytes, std::int64_t first);
+
   /// After forward() with the same arguments: adds the gradients of factor · (sum of the losses of all tokens) to
   /// `gradients`, which are in T. With factor = scale / tokens, this is scale times the gradient of the mean.
   void backward(std::span<const T> weights, std::span<const std::uint8_t> bytes, std::span<const std::uint8_t> targets,
@@ -73,14 +77,16 @@ class Model {
     std::vector<T> x, inverse_r1, a, Q, K, V, O, lse, merged;  // attention; merged is O as (tokens, width)
     std::vector<T> y, inverse_r2, b, h, g;                     // MLP
   };
-  void resize(std::int64_t sequences);
+  void resize(std::int64_t tokens);
+  void compute_logits(std::span<const T> weights, std::span<const std::uint8_t> bytes, std::int64_t sequences,
+                      std::int64_t first);
   std::span<const T> weight(std::span<const T> weights, std::size_t block, int which) const;
 
   ModelShape shape_;
   Storage storage_;
   AttentionCore<T>& attention_;
   std::vector<Parameter> parameters_;
-  std::int64_t sequences_ = 0;
+  std::int64_t sequences_ = 0, tokens_ = 0;
   std::vector<Block> blocks_;
   std::vector<T> x_, inverse_r_, f_, logits_;
   // Scratch of both passes.

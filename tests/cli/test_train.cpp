@@ -123,3 +123,35 @@ TEST_CASE("train refuses invalid arguments, and writes nothing") {
   refused({"--resume", scratch("missing").string()}, "allowed with it");
   expect_refused(book, {"train", "--resume", scratch("missing").string(), "--out", scratch("refused").string()}, {});
 }
+
+TEST_CASE("generate continues a prompt with the model of a checkpoint") {
+  const WorkbookCopy book;
+  REQUIRE(book.run(small("generated", {"--steps", "3"})).exit_code == 0);
+  const std::string checkpoint = (scratch("generated") / "train.checkpoint").string();
+  const auto generated = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"generate", "--json", "--from", checkpoint, "--prompt", "verse"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return book.run(arguments);
+  };
+  const json document = generated({}).document();
+  expect_schema(book, "generate", {document});
+  CHECK(document["bytes"] == 16 - 5);  // up to the end of the context
+  CHECK(document["precision"] == "bf16");
+  CHECK(generated({"--no-cache"}).document()["text"] == document["text"]);
+  CHECK(generated({"--precision", "fp32", "--bytes", "3"}).document()["bytes"] == 3);
+  const Ran shown = book.run({"generate", "--from", checkpoint, "--prompt", "verse", "--temperature", "0"});
+  CHECK(shown.exit_code == 0);
+  CHECK(shown.out.starts_with("verse"));
+  CHECK(contains(shown.out, "plain attention on the CPU, weights of the bf16 run, with a cache of K and V"));
+}
+
+TEST_CASE("generate refuses invalid arguments") {
+  const WorkbookCopy book;
+  expect_refused(book, {"generate"}, {"there is no trained model yet", "./workbook train --head-dim 64"});
+  REQUIRE(book.run(small("short", {"--steps", "1", "--precision", "fp16"})).exit_code == 0);
+  const std::string checkpoint = (scratch("short") / "train.checkpoint").string();
+  expect_refused(book, {"generate", "--from", checkpoint, "--bytes", "17"}, {"17 new ones", "context, 16"});
+  expect_refused(book, {"generate", "--from", checkpoint, "--precision", "bf16"}, {"--precision bf16", "it has: fp16"});
+  expect_refused(book, {"generate", "--from", checkpoint, "--prompt", ""}, {"--prompt"});
+  expect_refused(book, {"generate", "--from", checkpoint, "--backend", "sim"}, {"--backend sim"});
+}
