@@ -68,26 +68,25 @@ int generate(const Session& session, const GenerateOptions& options) {
   GenerateRequest request{options.prompt, options.bytes, options.temperature, options.seed, !options.no_cache};
   if (request.bytes == 0) request.bytes = std::max<std::int64_t>(1, model.context - std::ssize(request.prompt));
 
+  // The kernels take fp16; all other tensors stay in fp32, so that their rounding seldom decides about a byte.
+  constexpr MixedPrecision of_kernels = MixedPrecision::fp16;
   const CodeUnderTraining code = code_under_training(session, options.chapters, options.solutions, options.backend);
-  const Storage storage = storage_of(run.precision);
   std::optional<TrainingChapters> chapters;
   std::unique_ptr<AttentionCore<float>> prefill, decode;
   if (code.tree.empty()) {
-    prefill = std::make_unique<PlainAttention<float>>(storage);
-    decode = std::make_unique<PlainAttention<float>>(storage);
+    prefill = std::make_unique<PlainAttention<float>>(Storage::fp32);
+    decode = std::make_unique<PlainAttention<float>>(Storage::fp32);
   } else {
-    chapters.emplace(session, code, std::vector{run.precision}, model.head_dim, Purpose::generation);
-    prefill = chapters->forward_pass(run.precision, /*decoding=*/false);
-    decode = chapters->forward_pass(run.precision, /*decoding=*/true);
+    chapters.emplace(session, code, std::vector{of_kernels}, model.head_dim, Purpose::generation);
+    prefill = chapters->forward_pass(of_kernels, /*decoding=*/false);
+    decode = chapters->forward_pass(of_kernels, /*decoding=*/true);
   }
-  std::vector<float> weights = run.weights;
-  round_to(storage, weights);
 
   session.progress("");
   Printer printer(options.prompt);
   Generated generated;
   try {
-    generated = training::generate(model, storage, weights, *prefill, *decode, request, [&](char byte) {
+    generated = training::generate(model, Storage::fp32, run.weights, *prefill, *decode, request, [&](char byte) {
       if (!session.json) printer.add(byte);
     });
   } catch (const worker::Failure& failure) {
