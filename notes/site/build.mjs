@@ -26,6 +26,9 @@ function sourceHtml(page) {
 
 const link = (from, page) => page && { title: page.title, href: between(from.url, page.url) };
 
+/// The start page's parts: on a wide screen they are side by side.
+const inParts = (html) => html.split(/(?=<h2 )/).map((part) => `<section>${part}</section>`).join('\n');
+
 /// What the layout shows round a page's text.
 function pageData(page, pages, sections, root) {
   const shownIn = page.chapter ?? page;
@@ -44,7 +47,7 @@ function pageData(page, pages, sections, root) {
     chapters: pages.filter((p) => p.group === 'start' || p.group === 'chapters').map(entry),
     notes: pages.filter((p) => p.group === 'notes').map(entry),
     outline: sections.map((section) => ({ ...section, title: section.title.replace(/ \((about )?\d+ lines?.*\)$/, '') })).filter(({ level, anchor }) => level === 2 || (level === 3 && page.path === 'notes/glossary.md') || page.exercises?.some((exercise) => anchor === `#${exercise.anchor}`)),
-    missing: page.group === 'missing',
+    group: page.group,
     previous: link(page, page.previous),
     next: link(page, page.next),
     figures: kinds.length > 0,
@@ -70,14 +73,16 @@ export async function build({ root, tool, out, withSolutions }) {
   const pages = findPages({ root, withSolutions });
   const links = new Links({ root, pages, withSolutions });
   const md = makeMarkdown({ root, links });
-  const sections = new Map(pages.filter((page) => !page.language).map((page) => [page, sectionsOf(md, page)]));
+  const parsed = new Map(pages.filter((page) => !page.language).map((page) => [page, md.parse(page.text, { sourcePath: page.path })]));
+  const sections = new Map([...parsed].map(([page, tokens]) => [page, sectionsOf(tokens, page)]));
 
   rmSync(out, { recursive: true, force: true });
   mkdirSync(join(out, 'assets'), { recursive: true });
   writeFileSync(join(out, mark), '');
   const layout = new nunjucks.Environment(new nunjucks.FileSystemLoader(tool), { autoescape: true });
   for (const page of pages) {
-    const content = page.language ? sourceHtml(page) : md.render(page.text, { sourcePath: page.path }), file = join(out, page.url);
+    const env = { sourcePath: page.path }, file = join(out, page.url);
+    const text = page.language ? sourceHtml(page) : md.renderer.render(parsed.get(page), md.options, env), content = page.group === 'start' ? inParts(text) : text;
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, layout.render('page.njk', { ...pageData(page, pages, sections.get(page) ?? [], root), content }));
   }

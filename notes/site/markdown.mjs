@@ -139,9 +139,8 @@ export function makeMarkdown({ root, links }) {
 }
 
 /// Headings with their anchors, and the words between them, for the page's outline and for the search.
-export function sectionsOf(md, page) {
+export function sectionsOf(tokens, page) {
   const sections = [{ level: 1, title: page.title, anchor: '', text: '' }];
-  const tokens = md.parse(page.text, { sourcePath: page.path });
   const plain = ({ type, content }) => (type === 'softbreak' ? ' ' : type.startsWith('math') ? plainFormula(content) : content);
   tokens.forEach((token, i) => {
     if (token.type === 'heading_open') {

@@ -46,9 +46,9 @@ function drawStep(picture, { S, V, Bc, steps }, done, left, top, cell, below = f
 }
 
 export function drawAlgorithm(facts, { done, wide = width } = {}) {
-  const picture = new Picture(wide), narrow = wide < width;
+  const picture = new Picture(wide), narrow = wide < 500, cellSize = wide < width ? 30 : 40;
   if (done !== undefined) {
-    picture.height = 4 + drawStep(picture, facts, done, narrow ? 0 : 40, 4, narrow ? 30 : 40, narrow);
+    picture.height = 4 + drawStep(picture, facts, done, wide < width ? 0 : 40, 4, cellSize, narrow);
     return picture;
   }
   let bottom = 0;

@@ -306,10 +306,10 @@ function drawPanel(picture, panel, top, numbers) {
   } = panel;
   const all = curves.flatMap((c) => c.points), xs = all.map(([v]) => v), ys = all.map(([, v]) => v);
   const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)], [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
-  const narrow = picture.width < width, // its legend is below then
-    named = curves.filter(({ title }) => title).length, bottom = top + 36 + Math.max(280, narrow ? 0 : gap * named),
-    right = narrow ? picture.width - 16 : 496,
-    x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, narrow ? 40 : 62, right);
+  const narrow = picture.width < 500, small = picture.width < width, // its legend is below then; its plot is lower
+    named = curves.filter(({ title }) => title).length, bottom = top + 36 + Math.max(small && !narrow ? 160 : 280, narrow ? 0 : gap * named),
+    right = picture.width - (narrow ? 16 : small ? 190 : 204),
+    x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, small ? 40 : 62, right);
   const y = yLog
     ? logAxis(yLow / 1.2, yHigh * 1.2, bottom, top + 36)
     : axis(fromZero ? 0 : yLow - (yHigh - yLow) * 0.05, yHigh * 1.04, bottom, top + 36);
@@ -319,7 +319,7 @@ function drawPanel(picture, panel, top, numbers) {
   );
   const big = (v) => (v >= (narrow ? 1e5 : 1e6) ? v.toExponential(0).replace('e+', 'e') : digits(v));
   drawGrid(picture, x, y, {
-    xTicks: lengths ? powers(narrow ? 4 : 2, x.low, x.high) : xLog ? powers(10, x.low, x.high) : roundTicks(x.low, x.high),
+    xTicks: lengths ? powers(small ? 4 : 2, x.low, x.high) : xLog ? powers(10, x.low, x.high) : roundTicks(x.low, x.high),
     yText: big, yTicks: yLog ? powers(10, y.low, y.high) : roundTicks(y.low, y.high),
   });
   picture.text(x.to, y.from + 34, xLabel, 'small end soft');

@@ -5,7 +5,7 @@ import { frame, slider, table } from './parts.mjs';
 const value = (x) => (x >= 0.01 && x < 1e6 ? digits(x) : x.toExponential(2));
 
 export function drawFormats({ formats }) {
-  const picture = new Picture(), left = 80, bit = 19, tall = 24;
+  const picture = new Picture(), left = 80, bit = 19, tall = 20;
   const key = (at, color, text) => {
     picture.rect(left + at, 6, 12, 12, tile(color));
     picture.text(left + at + 18, 16, text, 'small');
@@ -16,13 +16,13 @@ export function drawFormats({ formats }) {
   let y = 28;
   for (const { name, exponent, mantissa, largest, smallest_normal: normal, smallest } of formats) {
     const bits = 1 + exponent + mantissa;
-    picture.text(0, y + 17, name, 'bold');
+    picture.text(0, y + 15, name, 'bold');
     for (let i = 0; i < bits; ++i)
       picture.rect(left + i * bit, y, bit, tall, tile(i === 0 ? 4 : i <= exponent ? 0 : 2));
     const facts = `1 + ${exponent} + ${mantissa} = ${bits} bits; largest ${value(largest)}, smallest normal ${value(normal)}, smallest ${value(smallest)}`;
-    picture.text(left, y + tall + 16, facts, 'small soft');
+    picture.text(left, y + tall + 14, facts, 'small soft');
     picture.say(`${name}: ${facts}. `);
-    y += 64;
+    y += 48;
   }
   picture.height = y - 8;
   return picture;

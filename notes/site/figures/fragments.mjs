@@ -1,21 +1,21 @@
 // Which lane holds which element: choose a lane, or touch an element.
 import { Picture, count, list, tile, width } from './paint.mjs';
-import { frame, items, slider } from './parts.mjs';
+import { frame, items, screenWidth, slider } from './parts.mjs';
 
 const elementsOf = (matrix) => matrix.places[0].length;
 
 /// Each element in its cell: the lane that has it, and which of the lane's elements it is; a colour is a register.
-function drawMatrix(picture, matrix, left, top, cell, lane) {
+function drawMatrix(picture, matrix, left, top, cell, { lane, high = cell, short = false } = {}) {
   matrix.places.forEach((places, owner) =>
     places.forEach(([row, column], e) => {
-      const x = left + column * cell, y = top + row * cell,
+      const x = left + column * cell, y = top + row * high,
         mates = lane !== undefined && matrix.use === 'accumulator' ? matrix.row_mates[lane] : [];
       const names =
         owner === lane ? 'chosen s4' : mates.includes(owner) ? `faint s4` : tile(Math.floor(e / matrix.per_register));
-      picture.rect(x, y, cell, cell, names, { data: `data-lane="${owner}" data-place="${row},${column}"` });
+      picture.rect(x, y, cell, high, names, { data: `data-lane="${owner}" data-place="${row},${column}"` });
       const on = owner === lane ? ' on' : '';
-      picture.text(x + cell / 2, y + cell / 2 - 1, owner, `${cell > 30 ? '' : 'small '}mid bold${on}`);
-      picture.text(x + cell / 2, y + cell - 4, `${matrix.name}[${e}]`, `tiny mid${on}`);
+      picture.text(x + cell / 2, y + high / 2 - 1, owner, `${short ? 'tiny ' : high > 30 ? '' : 'small '}mid bold${on}`);
+      picture.text(x + cell / 2, y + high - (high > 25 ? 4 : 2), short ? e : `${matrix.name}[${e}]`, `tiny mid${on}`);
     }),
   );
 }
@@ -33,23 +33,26 @@ function sayFragments(picture, { matrices }) {
   );
 }
 
-export function drawFragments(facts, { lane } = {}) {
+/// A matrix with the numbers of its rows and columns.
+function drawAlone(picture, matrix, left, cell, options) {
+  const { high } = options, names = cell > 30 ? 'small' : 'tiny';
+  for (let c = 0; c < matrix.columns; ++c) picture.text(left + (c + 0.5) * cell, 14, c, `${names} mid soft`);
+  for (let r = 0; r < matrix.rows; ++r) picture.text(left - (cell > 30 ? 6 : 2), 20 + (r + 0.6) * high, r, `${names} end soft`);
+  drawMatrix(picture, matrix, left, 20, cell, options);
+  picture.height = 20 + matrix.rows * high + 4;
+  return picture;
+}
+
+export function drawFragments(facts) {
   const picture = new Picture(), { matrices } = facts;
   sayFragments(picture, facts);
-  if (matrices.length === 1) {
-    const [matrix] = matrices, cell = 40, left = (width - matrix.columns * cell) / 2;
-    for (let c = 0; c < matrix.columns; ++c) picture.text(left + (c + 0.5) * cell, 14, c, 'small mid soft');
-    for (let r = 0; r < matrix.rows; ++r) picture.text(left - 6, 20 + (r + 0.6) * cell, r, 'small end soft');
-    drawMatrix(picture, matrix, left, 20, cell, lane);
-    picture.height = 20 + matrix.rows * cell + 4;
-    return picture;
-  }
+  if (matrices.length === 1) return drawAlone(picture, matrices[0], (width - matrices[0].columns * 40) / 2, 40, { high: 40 });
   // As in a product on paper: the left operand beside the result, the right one above it.
   const [a, b, result] = matrices, cell = 28, gap = 12;
   const resultLeft = a.columns * cell + gap, resultTop = b.rows * cell + gap;
-  drawMatrix(picture, a, 0, resultTop, cell, lane);
-  drawMatrix(picture, b, resultLeft, 0, cell, lane);
-  drawMatrix(picture, result, resultLeft, resultTop, cell, lane);
+  drawMatrix(picture, a, 0, resultTop, cell);
+  drawMatrix(picture, b, resultLeft, 0, cell);
+  drawMatrix(picture, result, resultLeft, resultTop, cell);
   let y = 0;
   const say = (text, names) => picture.text(0, (y += 22), text, names);
   say(`m${result.rows}n${result.columns}k${a.columns}: ${result.name} = ${a.name} ${b.name} + ${result.name}`, 'bold');
@@ -94,13 +97,17 @@ function rowText(matrix, lane) {
 
 export function fragments(facts) {
   const show = () => {
-    const lane = chosen.value;
+    const lane = chosen.value, short = screenWidth() < width, alone = facts.matrices.length === 1;
+    const cell = short ? 16 : alone ? 34 : 24, high = alone && !short ? 26 : 24;
+    const pictures = facts.matrices.map((matrix) => drawAlone(new Picture(14 + matrix.columns * cell), matrix, 14, cell, { lane, high, short }));
     const lines = facts.matrices.flatMap((matrix) =>
       matrix.use === 'accumulator' ? [held(matrix, lane), ...rowText(matrix, lane)] : [held(matrix, lane)],
     );
     const said = `Lane ${lane} holds ${list(facts.matrices.map((m) => `${count(elementsOf(m), 'element')} of ${m.name}`))}.`;
-    return { body: [drawFragments(facts, { lane }), items(lines)], said };
+    return { body: [...pictures, items([...keys, ...lines])], said };
   };
+  const keys = ['Each cell: its lane, and which of the lane’s elements it is. A colour is a register.'];
+  if (facts.matrices.length > 1) keys.push('Lanes 0 to 3 share a row of A, a column of B and a row of D; lanes 4 to 7 share the next, and so on.');
   const chosen = slider({ name: 'lane', label: 'Lane', low: 0, high: facts.lanes - 1, value: 5 });
   const figure = frame(facts, { controls: [chosen], show });
   figure.addEventListener('click', (event) => {
