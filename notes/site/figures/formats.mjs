@@ -1,30 +1,34 @@
 // Number formats: their bits, and where their numbers are over the sizes of gradients.
 import { Picture, digits, pale, tile, width } from './paint.mjs';
-import { frame, slider, table } from './parts.mjs';
+import { frame, screenWidth, slider, table } from './parts.mjs';
 
 const value = (x) => (x >= 0.01 && x < 1e6 ? digits(x) : x.toExponential(2));
 
-export function drawFormats({ formats }) {
-  const picture = new Picture(), left = 80, bit = 19, tall = 20;
+const powerOf2 = (power) => `2${String(power).replace(/./g, (c) => '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'['-0123456789'.indexOf(c)])}`;
+
+export function drawFormats({ formats }, wide = width) {
+  const picture = new Picture(wide), narrow = wide < width, left = narrow ? 0 : 80, bit = narrow ? 8 : 19, tall = 20;
   const key = (at, color, text) => {
     picture.rect(left + at, 6, 12, 12, tile(color));
     picture.text(left + at + 18, 16, text, 'small');
   };
   key(0, 4, 'sign');
-  key(60, 0, 'exponent: the range');
-  key(270, 2, 'mantissa: the precision');
-  let y = 28;
+  key(60, 0, narrow ? 'exponent' : 'exponent: the range');
+  key(narrow ? 150 : 270, 2, narrow ? 'mantissa' : 'mantissa: the precision');
+  let y = narrow ? 44 : 28;
   for (const { name, exponent, mantissa, largest, smallest_normal: normal, smallest } of formats) {
-    const bits = 1 + exponent + mantissa;
-    picture.text(0, y + 15, name, 'bold');
+    const bits = 1 + exponent + mantissa, sum = `1 + ${exponent} + ${mantissa} = ${bits} bits`;
+    picture.text(0, narrow ? y - 4 : y + 15, name, 'bold');
+    if (narrow) picture.text(54, y - 4, sum, 'small soft');
     for (let i = 0; i < bits; ++i)
       picture.rect(left + i * bit, y, bit, tall, tile(i === 0 ? 4 : i <= exponent ? 0 : 2));
-    const facts = `1 + ${exponent} + ${mantissa} = ${bits} bits; largest ${value(largest)}, smallest normal ${value(normal)}, smallest ${value(smallest)}`;
-    picture.text(left, y + tall + 14, facts, 'small soft');
-    picture.say(`${name}: ${facts}. `);
-    y += 48;
+    const ends = [`largest ${value(largest)}`, `smallest normal ${value(normal)}, smallest ${value(smallest)}`];
+    if (narrow) ends.forEach((end, i) => picture.text(0, y + tall + 14 + 14 * i, end, 'tiny soft'));
+    else picture.text(left, y + tall + 14, `${sum}; ${ends.join(', ')}`, 'small soft');
+    picture.say(`${name}: ${sum}; ${ends.join(', ')}. `);
+    y += narrow ? 76 : 48;
   }
-  picture.height = y - 8;
+  picture.height = y - (narrow ? 24 : 8);
   return picture;
 }
 
@@ -43,10 +47,10 @@ export function formats(facts) {
       name, state, spacing === undefined ? '' : value(spacing), spacing === undefined ? '' : value(spacing / 2 ** power.value),
     ]);
     const has = all.filter(({ state }) => state === 'normal').map(({ name }) => name);
-    const said = `At 2^${power.value} = ${value(2 ** power.value)}: ${has.join(', ') || 'no format'} with full precision.`;
-    return { body: [table(['Format', 'Numbers of this size are', 'Distance to the next one', 'Relative to the number'], rows), drawFormats(facts)], said };
+    const said = `At ${powerOf2(power.value)} = ${value(2 ** power.value)}: ${has.join(', ') || 'no format'} with full precision.`;
+    return { body: [table(['Format', 'Numbers', 'Spacing', 'Relative'], rows), drawFormats(facts, screenWidth())], said };
   };
-  const power = slider({ name: 'power', label: 'Magnitude', low: -50, high: 20, value: -10, text: (p) => `2^${p}` });
+  const power = slider({ name: 'power', label: 'Magnitude', low: -50, high: 20, value: -10, text: powerOf2 });
   return frame(facts, { controls: [power], show });
 }
 
@@ -58,7 +62,7 @@ export function drawRanges({ formats, over, tensors, lowest, rows, keys, d, grad
   const rangesEnd = top + formats.length * row, end = rangesEnd + 30 + tensors.length * hill;
   for (let power = -60; power <= high; power += 20) {
     picture.line(x(power), top - 8, x(power), end, 'rule thin');
-    picture.text(x(power), top - 14, `2^${power}`, 'small mid soft');
+    picture.text(x(power), top - 14, powerOf2(power), 'small mid soft');
   }
   picture.text(left, 14, 'Outlined: normal numbers; pale: subnormal ones. An arrow: the range continues.', 'small soft');
   let y = top;

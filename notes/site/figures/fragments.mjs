@@ -98,16 +98,20 @@ function rowText(matrix, lane) {
 export function fragments(facts) {
   const show = () => {
     const lane = chosen.value, short = screenWidth() < width, alone = facts.matrices.length === 1;
-    const cell = short ? 16 : alone ? 34 : 24, high = alone && !short ? 26 : 24;
-    const pictures = facts.matrices.map((matrix) => drawAlone(new Picture(14 + matrix.columns * cell), matrix, 14, cell, { lane, high, short }));
+    const cell = short ? 16 : alone ? 34 : 24, high = short ? 24 : alone ? 26 : 22;
+    const pictures = facts.matrices.map((matrix) => {
+      const picture = drawAlone(new Picture(14 + matrix.columns * cell), matrix, 14, cell, { lane, high, short });
+      picture.text(-2, 14, matrix.name, 'bold');
+      return picture;
+    });
     const lines = facts.matrices.flatMap((matrix) =>
       matrix.use === 'accumulator' ? [held(matrix, lane), ...rowText(matrix, lane)] : [held(matrix, lane)],
     );
     const said = `Lane ${lane} holds ${list(facts.matrices.map((m) => `${count(elementsOf(m), 'element')} of ${m.name}`))}.`;
     return { body: [...pictures, items([...keys, ...lines])], said };
   };
-  const keys = ['Each cell: its lane, and which of the lane’s elements it is. A colour is a register.'];
-  if (facts.matrices.length > 1) keys.push('Lanes 0 to 3 share a row of A, a column of B and a row of D; lanes 4 to 7 share the next, and so on.');
+  const keys = ['Each cell: its lane, and which of the lane’s elements it is. A colour is a register of a lane.'];
+  if (facts.matrices.length > 1) keys[0] += ' Lanes 0 to 3 share a row of A, a column of B and a row of D; lanes 4 to 7 share the next, and so on.';
   const chosen = slider({ name: 'lane', label: 'Lane', low: 0, high: facts.lanes - 1, value: 5 });
   const figure = frame(facts, { controls: [chosen], show });
   figure.addEventListener('click', (event) => {
