@@ -1,11 +1,10 @@
-// Builds the site: pages through markdown-it and nunjucks, scripts through esbuild, the indexes of the search through MiniSearch.
+// Builds the site: pages through markdown-it, scripts through esbuild, the indexes of the search through MiniSearch.
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { build as bundle } from 'esbuild';
-import nunjucks from 'nunjucks';
-import { escapeHtml, factsOf, highlighted, inLines, makeMarkdown, sectionsOf } from './markdown.mjs';
+import { layout } from './layout.mjs';
+import { escapeHtml, highlighted, inLines, makeMarkdown, sectionsOf } from './markdown.mjs';
 import { Links, between, findPages } from './pages.mjs';
-import { figures } from './figures/kinds.mjs';
 import { pageStyle } from './figures/paint.mjs';
 import { indexes } from './search.mjs';
 
@@ -24,35 +23,8 @@ function sourceHtml(page) {
 <pre tabindex="0" class="wraps source"><code>${linked}</code></pre>`;
 }
 
-const link = (from, page) => page && { title: page.title, href: between(from.url, page.url) };
-
 /// The start page's parts: on a wide screen they are side by side.
 const inParts = (html) => html.split(/(?=<h2 )/).map((part) => `<section>${part}</section>`).join('\n');
-
-/// What the layout shows round a page's text.
-function pageData(page, pages, sections, root) {
-  const shownIn = page.chapter ?? page;
-  const entry = (other) => ({
-    ...link(page, other),
-    current: other === page,
-    open: other === shownIn,
-    sources: other === shownIn ? (other.sources ?? []).map((s) => ({ ...link(page, s), current: s === page, group: s.group })) : [],
-  });
-  const images = [...page.text.matchAll(/!\[[^\]]*\]\(([^)]*\.svg)\)/g)].map((match) => match[1]);
-  const kinds = page.language ? [] : images.map((image) => factsOf(root, page, image)?.kind).filter((kind) => kind in figures);
-  return {
-    pageTitle: page.title,
-    description: page.chapter ? `${page.title} of ${page.chapter.title}.` : /^(.{0,160})(\s|$)/.exec(sections.find(({ text }) => text)?.text)?.[1],
-    prefix: between(page.url, 'index.html').replace(/index\.html$/, ''),
-    chapters: pages.filter((p) => p.group === 'start' || p.group === 'chapters').map(entry),
-    notes: pages.filter((p) => p.group === 'notes').map(entry),
-    outline: sections.map((section) => ({ ...section, title: section.title.replace(/ \((about )?\d+ lines?.*\)$/, '') })).filter(({ level, anchor }) => level === 2 || (level === 3 && page.path === 'notes/glossary.md') || page.exercises?.some((exercise) => anchor === `#${exercise.anchor}`)),
-    group: page.group,
-    previous: link(page, page.previous),
-    next: link(page, page.next),
-    figures: kinds.length > 0,
-  };
-}
 
 async function writeScripts(tool, out) {
   const common = { bundle: true, minify: true, target: 'es2020', format: 'iife', logLevel: 'silent', legalComments: 'none' };
@@ -79,12 +51,11 @@ export async function build({ root, tool, out, withSolutions }) {
   rmSync(out, { recursive: true, force: true });
   mkdirSync(join(out, 'assets'), { recursive: true });
   writeFileSync(join(out, mark), '');
-  const layout = new nunjucks.Environment(new nunjucks.FileSystemLoader(tool), { autoescape: true });
   for (const page of pages) {
     const env = { sourcePath: page.path }, file = join(out, page.url);
     const text = page.language ? sourceHtml(page) : md.renderer.render(parsed.get(page), md.options, env), content = page.group === 'start' ? inParts(text) : text;
     mkdirSync(dirname(file), { recursive: true });
-    writeFileSync(file, layout.render('page.njk', { ...pageData(page, pages, sections.get(page) ?? [], root), content }));
+    writeFileSync(file, layout(page, pages, sections.get(page) ?? [], root, content));
   }
   if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
   for (const file of links.files) cpSync(join(root, file), join(out, file));
