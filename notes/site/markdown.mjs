@@ -22,9 +22,15 @@ const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini
 
 export const { escapeHtml } = new MarkdownIt().utils;
 
+/// No line ends within an option of a command, --head-dim.
+const unbroken = (html) => html.replace(/--(?:[\w-]+|<span[^>]*>[\w-]+<\/span>)+/g, '<span class="word">$&</span>');
+/// In a narrow column, a name continues after one of its parts.
+const withBreaks = (html) => html.replace(/(?<=\w[_.:,(]+)(?=[a-z])/gi, '<wbr>');
+
 export function highlighted(text, language) {
   const known = languages[language];
-  return known ? hljs.highlight(text, { language: known, ignoreIllegals: true }).value : escapeHtml(text);
+  const html = known ? hljs.highlight(text, { language: known, ignoreIllegals: true }).value : escapeHtml(text);
+  return known === 'bash' ? unbroken(html) : html;
 }
 
 /// Coloured code as lines, whose continuations are indented. What is open at a line's end, a comment of several lines,
@@ -58,9 +64,8 @@ export function factsOf(root, page, image) {
 /// Below an exercise's heading: its task, how to test it, and its hints, each of which shows the next one.
 function card(page, { id, points, source, line, hints }) {
   const words = (text) => text.split('`').map((part, i) => (i % 2 === 0 ? withIndices(escapeHtml(part)) : `<code>${escapeHtml(part)}</code>`)).join('');
-  return `<p>${points} point${points === 1 ? '' : 's'} · <a href="${between(page.url, source.url)}#L${line}"><code>${source.title}</code>, line ${line}</a>
-<label class="tick" hidden><input type="checkbox" value="${id}"> solved</label></p>
-<p class="command"><code>./workbook test ${id}</code></p>
+  return `<p>${points} point${points === 1 ? '' : 's'} · <a href="${between(page.url, source.url)}#L${line}"><code>${source.title}</code>, line ${line}</a></p>
+<p class="command"><code>./workbook test ${id}</code> <label class="tick" hidden><input type="checkbox" value="${id}"> solved</label></p>
 ${hints.map((hint, i) => `<details class="hint"><summary>Hint ${i + 1} of ${hints.length}</summary><p>${words(hint)}</p></details>\n`).join('')}</section>\n`;
 }
 
@@ -98,16 +103,19 @@ export function makeMarkdown({ root, links }) {
     // Code may wrap on a narrow screen; what is drawn with letters may not.
     return `<pre tabindex="0"${language in languages ? ' class="wraps"' : language === 'text' ? ' class="drawing"' : ''}><code>${language in languages ? inLines(html) : html}</code></pre>\n`;
   };
-  rules.text = (tokens, i) => withIndices(escapeHtml(tokens[i].content));
+  // A line does not end at an equals sign: "N = 512" stays together.
+  rules.text = (tokens, i) => withIndices(escapeHtml(tokens[i].content)).replace(/(?<=[\p{L}\d]) ([=≤≥≈]) (?=[\p{L}\d−])/gu, '\u00a0$1\u00a0');
   rules.code_block = rules.fence;
   rules.code_inline = (tokens, i, options, env) => {
-    const code = `<code>${escapeHtml(tokens[i].content)}</code>`;
+    const text = unbroken(escapeHtml(tokens[i].content)), code = `<code>${env.inCell ? withBreaks(text) : text}</code>`;
     const inLink = tokens.slice(0, i).reduce((depth, t) => depth + (t.type === 'link_open') - (t.type === 'link_close'), 0);
     const target = inLink ? undefined : links.named(pageOf(env), tokens[i].content);
     return target ? `<a href="${target}">${code}</a>` : code;
   };
   rules.table_open = () => '<div class="scroll" tabindex="0"><table>\n';
   rules.table_close = () => '</table></div>\n';
+  rules.td_open = (tokens, i, options, env, self) => ((env.inCell = true), self.renderToken(tokens, i, options));
+  rules.td_close = (tokens, i, options, env, self) => ((env.inCell = false), self.renderToken(tokens, i, options));
   rules.th_open = (tokens, i, options, env, self) => {
     // A column of names has no head: an empty cell is none.
     if (tokens[i + 1].content !== '') return self.renderToken(tokens, i, options);

@@ -93,7 +93,7 @@ for (const block of document.querySelectorAll('main pre:not(.drawing), .command'
   place.append(button);
 }
 
-document.querySelectorAll('.scroll, .drawn, main pre').forEach(sayContinues);
+document.querySelectorAll('.scroll, .drawn, .formula, main pre').forEach(sayContinues);
 
 // --- Search: an index is a script, so that it can be read from a folder too -------------------------------------------
 

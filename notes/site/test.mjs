@@ -291,7 +291,7 @@ const cutTexts = () => [...document.querySelectorAll(document.body ? 'main svg.p
   }).map((text) => text.textContent);
 });
 /// Runs in a page: what continues to the right and does not say so.
-const silentlyCut = () => [...document.querySelectorAll('.scroll, .drawn, .touch .body, main pre')].filter((element) =>
+const silentlyCut = () => [...document.querySelectorAll('.scroll, .drawn, .formula, .touch .body, main pre')].filter((element) =>
   element.checkVisibility() && element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element, '::before').content === 'none').map(({ textContent }) => textContent.slice(0, 60));
 /// Runs in a page: figures that are higher than what the head of the page leaves of a small screen; plots may be.
 const tooHigh = () => [...document.querySelectorAll('.touch:not([data-kind=plot])')].filter(({ clientHeight }) => clientHeight > 752).map(({ ariaLabel }) => ariaLabel);

@@ -299,7 +299,7 @@ function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, to
   return bottom + 58 + 18 * curves.length;
 }
 
-function drawPanel(picture, panel, top, numbers) {
+function drawPanel(picture, panel, top, numbers, low) {
   const {
     title, x_label: xLabel, y_label: yLabel, x_log: xLog, y_log: yLog, x_is_length: lengths, y_from_zero: fromZero,
     curves,
@@ -307,7 +307,7 @@ function drawPanel(picture, panel, top, numbers) {
   const all = curves.flatMap((c) => c.points), xs = all.map(([v]) => v), ys = all.map(([, v]) => v);
   const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)], [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
   const narrow = picture.width < 500, small = picture.width < width, // its legend is below then; its plot is lower
-    named = curves.filter(({ title }) => title).length, bottom = top + 36 + Math.max(small && !narrow ? 160 : 280, narrow ? 0 : gap * named),
+    named = curves.filter(({ title }) => title).length, bottom = top + 36 + Math.max(small && !narrow ? 160 : low ? 220 : 280, narrow ? 0 : gap * named),
     right = picture.width - (narrow ? 16 : small ? 190 : 204),
     x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, small ? 40 : 62, right);
   const y = yLog
@@ -347,7 +347,7 @@ function drawPanel(picture, panel, top, numbers) {
 export function drawPlot({ panels }, { wide = width, numbers = seriesOf({ panels }).numbers } = {}) {
   const picture = new Picture(wide);
   for (const panel of panels)
-    picture.height = (panel.x_ticks?.length > 0 ? drawRows : drawPanel)(picture, panel, picture.height, numbers);
+    picture.height = (panel.x_ticks?.length > 0 ? drawRows : drawPanel)(picture, panel, picture.height, numbers, panels.length > 1);
   return picture;
 }
 

@@ -1,6 +1,6 @@
 // What a block does, over its time: lanes of work between its barriers, and who waits for whom.
 import { Picture, count, pale, ranges, tile, width } from './paint.mjs';
-import { frame, items, slider } from './parts.mjs';
+import { frame, items, screenWidth, slider } from './parts.mjs';
 
 const laneColors = { copied: 1, loaded: 0, stored: 6, products: 2, shared: 3, shuffles: 5 };
 const fromTo = ({ first, last }) => (first === last ? `${first}` : `${first} to ${last}`);
@@ -17,11 +17,11 @@ function rowsOf(bars) {
 }
 
 /// Of facts.lanes, the intervals `first` to `first + count`; `now` is marked.
-export function drawTimeline(facts, { first = facts.first, count: wanted = facts.count, now } = {}) {
+export function drawTimeline(facts, { first = facts.first, count: wanted = facts.count, now, space = width } = {}) {
   const left = 108, top = 56, row = 27, end = Math.min(first + wanted, facts.intervals);
-  const picture = new Picture(), wide = (width - left - 4) / (end - first),
+  const picture = new Picture(space), wide = (space - left - 4) / (end - first), short = space < width,
     x = (interval) => left + (interval - first) * wide;
-  picture.text(0, 16, `${facts.kernel}: block 0, ${facts.warps} warps, summed`, 'bold');
+  picture.text(0, 16, `${facts.kernel}: block 0, ${facts.warps} warps, summed`, short ? 'tiny bold' : 'bold');
   picture.say(`What block 0 of ${facts.kernel} does between two barriers, by the number of the interval. `);
   let y = top;
   for (const lane of facts.lanes) {
@@ -50,8 +50,9 @@ export function drawTimeline(facts, { first = facts.first, count: wanted = facts
   picture.text(0, top - 12, 'interval', 'small soft');
   picture.line(left, y + 16, left + 16, y + 16, 's4 wide');
   picture.text(left + 22, y + 20, facts.cut ?? 'a __syncthreads()', 'small');
-  picture.text(left + 200, y + 20, 'Shared memory: wavefronts. Tensor cores, shuffles: instructions.', 'small soft');
-  picture.height = y + 30;
+  const units = 'Shared memory: wavefronts. Tensor cores, shuffles: instructions.';
+  (short ? units.split(/(?<=\.) /) : [units]).forEach((text, i) => picture.text(short ? 0 : left + 200, y + 20 + 18 * (short + i * short), text, 'small soft'));
+  picture.height = y + (short ? 66 : 30);
   return picture;
 }
 
@@ -75,7 +76,7 @@ export function timeline(facts) {
   const all = facts.intervals;
   const show = () => {
     const interval = now.value, zoom = Math.min(all, many.value);
-    const picture = drawTimeline(facts, { first: windowAt(interval, all, zoom), count: zoom, now: interval });
+    const picture = drawTimeline(facts, { first: windowAt(interval, all, zoom), count: zoom, now: interval, space: screenWidth() });
     const running = facts.lanes.flatMap((lane) =>
       lane.bars
         .filter((bar) => bar.first <= interval && interval <= bar.last)
@@ -95,7 +96,7 @@ export function timeline(facts) {
     name: 'interval', label: 'Interval', low: 0, high: all - 1, value: Math.min(facts.now ?? 1, all - 1), play: true,
   });
   const many = slider({
-    name: 'shown', label: 'Intervals shown', low: 1, high: Math.min(all, 40), value: Math.min(all, facts.count),
+    name: 'shown', label: 'Intervals shown', low: 1, high: Math.min(all, 40), value: Math.min(all, facts.count, screenWidth() < width ? 3 : 40),
   });
   return frame(facts, { controls: all > 1 ? [now, many] : [now], show });
 }
@@ -147,13 +148,13 @@ export function waitsOf({ waits, flights }, first, wanted) {
 /// "Kf0" of "K_full[0]"
 const initials = (text) => text.match(/[a-z]+|\d+/gi).map((word) => (/\d/.test(word) ? word : word[0])).join('');
 
-export function drawWaits(facts, { first = facts.first, count: wanted = facts.count } = {}) {
+export function drawWaits(facts, { first = facts.first, count: wanted = facts.count, space = width } = {}) {
   // In a step, what can run runs first, and begins to wait then.
   const left = 116, top = 44, tall = 24, runs = 0.25, narrow = 60, runColor = 2, copyColor = 1;
   const shortened = new Map();
   const { rows, steps } = waitsOf(facts, first, wanted), end = Math.min(first + wanted, steps);
-  const picture = new Picture(), wide = (width - left) / (end - first), x = (step) => left + (step - first) * wide;
-  picture.text(0, 16, `Thread block 0, ${facts.warps} warps, in the simulator's order`, 'bold');
+  const picture = new Picture(space), wide = (space - left) / (end - first), x = (step) => left + (step - first) * wide, short = space < width, letter = short ? 7.5 : 5.2;
+  picture.text(0, 16, `Thread block 0, ${facts.warps} warps, ${short ? 'simulated' : "in the simulator's order"}`, short ? 'small bold' : 'bold');
   picture.say('Steps end when a wait or a copy ends. ');
   const every = Math.ceil(20 / wide);
   for (let i = first; i < end; ++i) if (i % every === 0) picture.text(x(i + 0.5), top - 8, i, 'small mid soft');
@@ -167,9 +168,9 @@ export function drawWaits(facts, { first = facts.first, count: wanted = facts.co
         text = bar.text.startsWith('wgmma') ? 'wgmma' : shortWait(bar.text);
       picture.named(`${row.name}: ${bar.text}`, () => {
         picture.rect(from, y, to - from, tall, row.copies ? tile(copyColor) : 'faint rule', { round: 3 });
-        if (to - from > 5.2 * text.length) {
+        if (to - from > letter * text.length) {
           picture.text((from + to) / 2, y + 16, text, to - from < narrow ? 'tiny mid' : 'small mid');
-        } else if (to - from > 5.2 * initials(text).length) {
+        } else if (to - from > letter * initials(text).length) {
           picture.text((from + to) / 2, y + 16, initials(text), 'tiny mid');
           shortened.set(initials(text), text);
         }
@@ -186,13 +187,15 @@ export function drawWaits(facts, { first = facts.first, count: wanted = facts.co
     picture.rect(at, y + 8, 16, 14, names, { round: 3 });
     picture.text(at + 22, y + 20, meaning, 'small');
   };
-  key(left, pale(runColor), 'runs');
-  key(left + 90, 'faint rule', 'waits for the barrier named');
-  key(left + 290, tile(copyColor), 'a copy in flight');
+  key(short ? 0 : left, pale(runColor), 'runs');
+  key(short ? 60 : left + 90, 'faint rule', 'waits for the barrier named');
+  if (short) y += 20;
+  key(short ? 0 : left + 290, tile(copyColor), 'a copy in flight');
   picture.height = y + 30;
   if (shortened.size === 0) return picture;
-  picture.text(left, y + 40, [...shortened].sort().map(([text, meaning]) => `${text}: ${meaning}`).join(', '), 'small soft');
-  picture.height = y + 50;
+  const meanings = [...shortened].sort().map(([text, meaning]) => `${text}: ${meaning}`), lines = short ? meanings : [meanings.join(', ')];
+  lines.forEach((text, i) => picture.text(short ? 0 : left, y + 40 + 16 * i, text, 'small soft'));
+  picture.height = y + 34 + 16 * lines.length;
   return picture;
 }
 
@@ -201,7 +204,7 @@ export function waits(facts) {
   const show = () => {
     const zoom = Math.min(all, many.value);
     from.set(Math.min(from.value, all - zoom), all - zoom);
-    const picture = drawWaits(facts, { first: from.value, count: zoom });
+    const picture = drawWaits(facts, { first: from.value, count: zoom, space: screenWidth() });
     return { body: [picture], said: `Steps ${from.value} to ${from.value + zoom - 1} of ${all}: ${count(facts.warps, 'warp')} of block 0.` };
   };
   const from = slider({
@@ -210,7 +213,7 @@ export function waits(facts) {
   });
   const many = slider({
     name: 'shown', label: 'Steps shown', low: Math.min(2, all), high: Math.min(all, 60),
-    value: Math.min(all, facts.count),
+    value: Math.min(all, facts.count, screenWidth() < width ? 3 : 60),
   });
   return frame(facts, { controls: [from, many], show });
 }
