@@ -1,7 +1,7 @@
 // Which tiles of S a call computes, masks and skips, for sizes of one's choice; and whose rows a warp has.
 import { edgesOf, maskCells, maskOf, sequencesOf } from './mask-map.mjs';
 import { Picture, bytes, ranges, tile, width } from './paint.mjs';
-import { choice, frame, h, items, slider } from './parts.mjs';
+import { choice, frame, h, items, screenWidth, slider } from './parts.mjs';
 
 const names = { '#': 'computed', m: 'computed and masked', '.': 'skipped' };
 const cellNames = { '#': tile(0), m: tile(1), '.': 'faint rule' };
@@ -51,14 +51,14 @@ function drawCells(picture, launch, facts, left, top, wide) {
   }
 }
 
-export function drawTiles(facts) {
-  const picture = new Picture(), { launches, queries, keys } = facts, gap = 46, left = 46,
+export function drawTiles(facts, space = width) {
+  const picture = new Picture(space), short = space < width, { launches, queries, keys } = facts, gap = 46, left = 46,
     single = launches.length === 1, top = launches[0].kernel ? 64 : 24; // names are above
-  const wide = Math.min(single ? 340 : 400, (width - left - gap * (launches.length - 1)) / launches.length),
+  const wide = Math.min(single ? 340 : 400, (space - left - gap * (launches.length - 1)) / launches.length),
     unit = wide / Math.max(queries, keys);
   launches.forEach((launch, n) => {
     const x0 = left + n * (wide + gap), all = launch.cells.join('').length;
-    if (launch.kernel) picture.text(x0, 16, launch.kernel, 'bold');
+    if (launch.kernel) picture.text(short ? 0 : x0, 16, launch.kernel, short ? 'small bold' : 'bold');
     if (launch.kept)
       picture.text(
         x0, 33, `thread block: ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`, 'small soft',
@@ -76,7 +76,8 @@ export function drawTiles(facts) {
   });
   picture.text(0, top - 6, 'query', 'small soft');
   const bottom = top + queries * unit;
-  let x = single ? left + wide + 30 : left, y = single ? top + 16 : bottom + 18;
+  const beside = single && !short; // its words are beside the map, or below it
+  let x = beside ? left + wide + 30 : short ? 0 : left, y = beside ? top + 16 : bottom + 18;
   const entry = (text, mark) => {
     mark();
     picture.text(x + 20, y + 12, text, 'small');
@@ -98,11 +99,11 @@ export function drawTiles(facts) {
     entry('path of one thread block', () => picture.line(x, y + 7, x + 15, y + 7, 's3 wide'));
   const below = y + (single ? 0 : 20);
   picture.text(
-    single ? left + wide + 30 : left, below + 14, `Nq = ${queries}, Nk = ${keys}${facts.d ? `, d = ${facts.d}` : ''}`,
+    single ? x : left, below + 14, `Nq = ${queries}, Nk = ${keys}${facts.d ? `, d = ${facts.d}` : ''}`,
     'small soft',
   );
   if (single && facts.mask && facts.mask.length < 40)
-    picture.text(left + wide + 30, below + 31, facts.mask, 'small soft');
+    picture.text(x, below + 31, facts.mask, 'small soft');
   picture.height = Math.max(bottom, below + (single && facts.mask ? 31 : 14)) + 6;
   return picture;
 }
@@ -131,7 +132,7 @@ export function tiles(facts) {
   const sizes = [...new Set([16, 32, 64, 128, ...calls.flatMap((c) => [c.row_tile, c.column_tile])])].sort(
     (a, b) => a - b,
   );
-  let whole = facts.launches.length > 1; // all kernels beside each other, until something is chosen
+  let whole = facts.launches.length > 1 && screenWidth() === width; // all kernels beside each other, until something is chosen
   const show = () => {
     const kind = mask.value, packed = kind === 'packed' || kind === 'both',
       lengths = packed ? `+lengths=${lengthsOf(keys.value, sequences.value)}` : '';
@@ -148,7 +149,7 @@ export function tiles(facts) {
     };
     const { cells } = maskCells(chosen);
     const launch = { row_tile: chosen.rowTile, column_tile: chosen.columnTile, cells };
-    const picture = whole ? drawTiles(facts) : drawTiles({ ...chosen, launches: [launch] });
+    const picture = whole ? drawTiles(facts) : drawTiles({ ...chosen, launches: [launch] }, screenWidth());
     whole = false;
     const all = cells.join('');
     const counts = Object.entries(names).map(([cell, name]) => `${counted(launch, cell)} ${name}`);
@@ -218,7 +219,7 @@ export function blocks(facts) {
     const words = items(Object.entries(names).map(([cell, name]) => `K/V tiles ${name}: ${listed(cell)}`));
     const read = row.filter((cell) => cell !== '.').length;
     const said = `${launch.kernel}: Q tile ${q.value} reads ${read} of ${row.length} K/V tiles.`;
-    return { body: [drawTiles({ ...facts, launches: [launch], row: q.value }), words], said };
+    return { body: [drawTiles({ ...facts, launches: [launch], row: q.value }, screenWidth()), words], said };
   };
   const mask = choice({ name: 'mask', label: 'mask', value: 0, options: facts.launches.map(({ kernel }, i) => [i, kernel]) });
   const q = slider({ name: 'row', label: 'Q tile', low: 0, high: rows - 1, value: 1, play: true });
