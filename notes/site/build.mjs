@@ -23,8 +23,13 @@ function sourceHtml(page) {
 <pre tabindex="0" class="wraps source"><code>${linked}</code></pre>`;
 }
 
-/// The start page's parts: on a wide screen they are side by side.
-const inParts = (html) => html.split(/(?=<h2 )/).map((part) => `<section>${part}</section>`).join('\n');
+/// The start page in parts, which are side by side on a wide screen; its table leads to the exercises too.
+function startHtml(html, pages) {
+  const exercises = (url) => pages.find((page) => page.url === url).exercises.map(({ id, anchor }) => `<a href="${url}#${anchor}">${id}</a>`);
+  const listed = (links) => `<details><summary>${links.length} exercises</summary>${links.join(' ')}</details>`;
+  const table = html.replace(/<td><a href="(chapters\/[^"]*)">\d.*<\/td>\s*<td>.*(?=<\/td>)/g, (cells, url) => cells + listed(exercises(url)));
+  return table.split(/(?=<h2 )/).map((part) => `<section>${part}</section>`).join('\n');
+}
 
 async function writeScripts(tool, out) {
   const common = { bundle: true, minify: true, target: 'es2020', format: 'iife', logLevel: 'silent', legalComments: 'none' };
@@ -53,7 +58,7 @@ export async function build({ root, tool, out, withSolutions }) {
   writeFileSync(join(out, mark), '');
   for (const page of pages) {
     const env = { sourcePath: page.path }, file = join(out, page.url);
-    const text = page.language ? sourceHtml(page) : md.renderer.render(parsed.get(page), md.options, env), content = page.group === 'start' ? inParts(text) : text;
+    const text = page.language ? sourceHtml(page) : md.renderer.render(parsed.get(page), md.options, env), content = page.group === 'start' ? startHtml(text, pages) : text;
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, layout(page, pages, sections.get(page) ?? [], root, content));
   }

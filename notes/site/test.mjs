@@ -731,6 +731,14 @@ async function testQuestions(reader, width) {
     const heading = reader.page.getByRole('heading', { name: answer }), { y } = await heading.boundingBox();
     expect(y > 40 && y < 400, `${query}: the answer is at ${y}`);
   }
+  // Without the search: what sells the book is one screen, on a phone its first links are; and links lead on.
+  for (const [clicks, answer] of [[['install'], /^Installing/], [['10 exercises', '4.3'], /^4\.3 /], [['Glossary'], /^LSE/], [['Glossary'], /^Padding/], [['results'], /^The fastest kernels/]]) {
+    await reader.open('index.html');
+    const parts = await reader.page.locator(width < 832 ? '.start > :first-child a' : '.start > :nth-child(-n+4)').evaluateAll((all) => all.map((part) => part.getBoundingClientRect().bottom));
+    expect(parts.length > 1 && Math.max(...parts) < (width < 832 ? 740 : 800), `the first screen ends at ${parts}`);
+    for (const text of clicks) await reader.page.locator('main').getByText(text, { exact: true }).first().click();
+    await reader.page.getByRole('heading', { name: answer }).waitFor({ timeout: 5000 });
+  }
   reader.quiet();
 }
 
