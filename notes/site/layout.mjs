@@ -3,15 +3,10 @@ import { escapeHtml, factsOf } from './markdown.mjs';
 import { between } from './pages.mjs';
 import { figures } from './figures/kinds.mjs';
 
-class Html {
-  constructor(text) {
-    this.text = text;
-  }
-}
-const textOf = (value) =>
-  value instanceof Html ? value.text : Array.isArray(value) ? value.map(textOf).join('') : value || value === 0 ? escapeHtml(String(value)) : '';
+const raw = (text) => ({ text });
+const textOf = (value) => value?.text ?? (Array.isArray(value) ? value.map(textOf).join('') : value || value === 0 ? escapeHtml(String(value)) : '');
 /// A template: what is put into it is escaped, unless it is a template too; nothing is put in for undefined and false.
-const html = (parts, ...values) => new Html(parts.raw.map((part, i) => part + textOf(values[i])).join(''));
+const html = (parts, ...values) => raw(parts.raw.map((part, i) => part + textOf(values[i])).join(''));
 
 const icon = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E%3Cpath fill='%231f66b3' d='M0 0h2v2h2v2h2v2h2v2H0z'/%3E%3Cpath fill='%23f2b134' d='M4 4h2v2H4z'/%3E%3C/svg%3E";
 /// A server shows the page that is missing at any address: its links begin at the book's folder.
@@ -41,7 +36,7 @@ export function layout(page, pages, sections, root, content) {
 <title>${page.title} · FlashAttention Workbook</title>
 <meta name="description" content="${description}">
 ${page.group === 'missing' && base}
-<link rel="icon" href="${new Html(icon)}">
+<link rel="icon" href="${raw(icon)}">
 <link rel="stylesheet" href="${prefix}assets/style.css">
 <script>
   try { document.documentElement.dataset.theme = localStorage.getItem('workbook-theme') || 'system'; } catch { document.documentElement.dataset.theme = 'system'; }
@@ -73,7 +68,7 @@ ${page.group === 'missing' && base}
   <ul>${listed('notes')}</ul>
 </nav>
 <main id="book-text" class="${page.group}" tabindex="-1">
-${new Html(content)}
+${raw(content)}
 <footer>
   ${page.previous && html`<a rel="prev" href="${between(page.url, page.previous.url)}">← ${page.previous.title}</a>`}
   ${page.next && html`<a rel="next" href="${between(page.url, page.next.url)}">${page.next.title} →</a>`}

@@ -7,7 +7,8 @@ const silent = new Set('a an and are do does for how i in is it of on or the to 
 const word = /(\d+(?:\.\d+)+|[\p{L}\p{N}]+)/u;
 const tokenize = (text) => text.split(word).filter((part, i) => i % 2 === 1);
 /// "padded" and "padding" are one word, and so are "specialisation" and "specialization".
-const stem = (word) => stemmer(word.toLowerCase().replace(/is(?=(e|ed|er|ing|ation)?$)/, 'iz'));
+const stems = new Map(); // most words come again
+const stem = (word) => stems.get(word) ?? stems.set(word, stemmer(word.toLowerCase().replace(/is(?=(e|ed|er|ing|ation)?$)/, 'iz'))).get(word);
 const processTerm = (term) => (silent.has(term.toLowerCase()) ? null : stem(term));
 /// A heading is found by the beginning of a word as well, while it is typed.
 const withWord = (term) => processTerm(term) && [...new Set([term.toLowerCase(), stem(term)])];

@@ -20,17 +20,15 @@ function drawMatrix(picture, matrix, left, top, cell, { lane, high = cell, short
   );
 }
 
-function sayFragments(picture, { matrices }) {
-  const held = matrices.map(
-    (m) =>
-      `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements per lane` +
-      (m.per_register > 1 ? `, ${m.per_register} to a register` : ''),
-  );
-  const last = matrices.at(-1), [row, column] = last.places[5][1];
-  picture.say(
-    "Each cell is an element: the number of the lane that holds it, and which of that lane's elements it is. " +
-      `${held.join('; ')}. For example, row ${row} and column ${column} of ${last.name} are with lane 5, its element 1.`,
-  );
+/// What the picture of an MMA's operands says beside them, line by line.
+function linesOf(matrices) {
+  const held = matrices.map((m) => `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements per lane` +
+    `${m.per_register > 1 ? `, ${m.per_register} to a register` : ''}.`);
+  const cells = ['Each cell: its lane, and which of the lane’s elements it is.', 'A colour: a register.'];
+  if (matrices.length === 1) return [...cells, ...held];
+  const [a, b, result] = matrices.map(({ name }) => name);
+  const shares = [`Lanes 0 to 3 share a row of ${a}, a column of ${b} and a row of ${result};`, 'lanes 4 to 7 share the next, and so on.'];
+  return [`${result} = ${a} ${b} + ${result}.`, ...cells, ...held, ...shares];
 }
 
 /// A matrix with the numbers of its rows and columns.
@@ -45,7 +43,8 @@ function drawAlone(picture, matrix, left, cell, options) {
 
 export function drawFragments(facts) {
   const picture = new Picture(), { matrices } = facts;
-  sayFragments(picture, facts);
+  const lines = linesOf(matrices), last = matrices.at(-1), [row, column] = last.places[5][1];
+  picture.say(`${lines.join(' ')} For example, row ${row} and column ${column} of ${last.name} are with lane 5, its element 1.`);
   if (matrices.length === 1) return drawAlone(picture, matrices[0], (width - matrices[0].columns * 40) / 2, 40, { high: 40 });
   // As in a product on paper: the left operand beside the result, the right one above it.
   const [a, b, result] = matrices, cell = 28, gap = 12;
@@ -53,30 +52,12 @@ export function drawFragments(facts) {
   drawMatrix(picture, a, 0, resultTop, cell);
   drawMatrix(picture, b, resultLeft, 0, cell);
   drawMatrix(picture, result, resultLeft, resultTop, cell);
-  let y = 0;
-  const say = (text, names) => picture.text(0, (y += 22), text, names);
-  say(`m${result.rows}n${result.columns}k${a.columns}: ${result.name} = ${a.name} ${b.name} + ${result.name}`, 'bold');
-  say('Each cell: the lane that holds it, and which of its elements it is.', 'small');
-  for (const m of matrices) {
-    say(
-      `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements per lane` +
-        (m.per_register > 1 ? `, ${m.per_register} to a register of 32 bits: a colour` : ''),
-      'small',
-    );
-  }
-  const fours = (m, what) =>
-    say(`In ${m.name} lanes 0 to 3 share ${what}, lanes 4 to 7 the next one, and so on.`, 'small');
-  fours(a, 'a row');
-  fours(b, 'a column');
-  fours(result, 'a row');
+  lines.forEach((text, i) => picture.text(0, 22 * (i + 1), text, i === 0 ? 'bold' : 'small'));
   picture.height = resultTop + a.rows * cell + 4;
   return picture;
 }
 
-function held(matrix, lane) {
-  const places = matrix.places[lane].map(([row, column], e) => `${matrix.name}[${e}] = (${row}, ${column})`);
-  return `${matrix.name}, as (row, column): ${places.join('; ')}.`;
-}
+const held = (matrix, lane) => matrix.places[lane].map(([row, column], e) => `${matrix.name}[${e}] = (${row}, ${column})`).join('; ');
 
 /// How the values of a row come together, and how its factor comes back.
 function rowText(matrix, lane) {
@@ -104,14 +85,11 @@ export function fragments(facts) {
       picture.text(-2, 14, matrix.name, 'bold');
       return picture;
     });
-    const lines = facts.matrices.flatMap((matrix) =>
-      matrix.use === 'accumulator' ? [held(matrix, lane), ...rowText(matrix, lane)] : [held(matrix, lane)],
-    );
+    const places = `As (row, column): ${facts.matrices.map((matrix) => held(matrix, lane)).join('; ')}.`;
+    const rows = facts.matrices.filter(({ use }) => use === 'accumulator').flatMap((matrix) => rowText(matrix, lane));
     const said = `Lane ${lane} holds ${list(facts.matrices.map((m) => `${count(elementsOf(m), 'element')} of ${m.name}`))}.`;
-    return { body: [...pictures, items([...keys, ...lines])], said };
+    return { body: [...pictures, items([linesOf(facts.matrices).join(' '), places, ...rows])], said };
   };
-  const keys = ['Each cell: its lane, and which of the lane’s elements it is. A colour is a register of a lane.'];
-  if (facts.matrices.length > 1) keys[0] += ' Lanes 0 to 3 share a row of A, a column of B and a row of D; lanes 4 to 7 share the next, and so on.';
   const chosen = slider({ name: 'lane', label: 'Lane', low: 0, high: facts.lanes - 1, value: 5 });
   const figure = frame(facts, { controls: [chosen], show });
   figure.addEventListener('click', (event) => {
