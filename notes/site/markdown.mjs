@@ -83,8 +83,9 @@ export function makeMarkdown({ root, links }) {
   // $…$ and $$…$$, typeset here: pages need no script for them. MathML is beside it for screen readers.
   md.use(tex, {
     render(formula, displayMode) {
-      const typeset = katex.renderToString(formula, { displayMode, throwOnError: true });
-      return displayMode ? `<span class="formula" tabindex="0">${typeset}</span>` : typeset;
+      const typeset = (part) => katex.renderToString(part, { displayMode, throwOnError: true, strict: 'error' });
+      // What is far apart is one below the other on a narrow page.
+      return displayMode ? `<span class="formula" tabindex="0">${formula.split(/\\q?quad\b/).map(typeset).join('')}</span>` : typeset(formula);
     },
   });
   md.use(anchor, { slugify: slugOf, tabIndex: false, permalink: anchor.permalink.headerLink({ safariReaderFix: true }) });

@@ -47,9 +47,10 @@ function drawCell(picture, cells, i, j, x, y) {
 const cellsOf = (text) => text.replace(/\n$/, '').split('\n').map((line) => [...line]);
 const columnsOf = (cells) => Math.max(...cells.map((row) => row.length));
 
-/// For a phone, two drawings of a text that are four columns apart, one below the other; undefined: the text has none.
+/// For a phone, a narrower drawing, or two that are four columns apart, one below the other; undefined: neither fits.
 export function drawStacked({ text }) {
   const cells = cellsOf(text), columns = columnsOf(cells), least = Math.ceil(0.35 * columns);
+  if (columns <= 50) return drawDiagram({ text }, { wide: Math.min(8, 304 / columns) });
   const at = cells[0].findIndex((_, j) => j >= least && j + 4 + least <= columns && cells.every((row) => row.slice(j, j + 4).join('').trim() === ''));
   const halves = [cells.map((row) => row.slice(0, at).join('').trimEnd()), cells.map((row) => row.slice(at).join('').trimEnd())];
   const indent = Math.min(...halves[1].filter(Boolean).map((row) => row.search(/\S/)));

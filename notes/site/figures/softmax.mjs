@@ -1,14 +1,14 @@
 // The running maximum and sum of one row, block by block, with blocks of a length of one's choice.
 import { Picture, digits, tile, width } from './paint.mjs';
-import { frame, slider, table } from './parts.mjs';
+import { frame, screenWidth, slider, table } from './parts.mjs';
 
 const four = (value) => (value === null ? '−∞' : Number.isInteger(value) ? String(value) : value.toFixed(4));
 
 /// `done` blocks of `block` scores.
-export function drawSoftmax(facts, { block = facts.block, done } = {}) {
+export function drawSoftmax(facts, { block = facts.block, done, space = width } = {}) {
   const { scores } = facts, { steps } = facts.passes[block - 1], read = done ?? steps.length;
-  const picture = new Picture(), left = 110, base = 190, unitTop = 40;
-  const wide = (width - left) / steps.length, unit = (base - unitTop) / Math.max(...scores), roomy = wide > 90;
+  const short = space < width, left = short ? 84 : 110, base = 190, unitTop = 40;
+  const picture = new Picture(Math.max(space, left + 40 * steps.length)), wide = (picture.width - left) / steps.length, unit = (base - unitTop) / Math.max(...scores), roomy = wide > 90;
   picture.text(0, 20, 'scores', 'bold');
   picture.text(0, 40, 'running', 'k4 small');
   picture.text(0, 55, 'maximum m', 'k4 small');
@@ -34,14 +34,14 @@ export function drawSoftmax(facts, { block = facts.block, done } = {}) {
     picture.text(middle, base + 124, `= ${l.toFixed(4)}`, roomy ? 'mid bold' : 'tiny mid bold');
     picture.say(`After block ${b}: m = ${digits(m)}, factor ${factor.toFixed(4)}, l = ${l.toFixed(4)}. `);
   });
-  for (const [y, text] of [[26, 'm'], [52, 'factor for l and O'], [78, 'added by this block'], [104, 'l']])
+  for (const [y, text] of [[26, 'm'], [52, short ? 'factor' : 'factor for l and O'], [78, short ? 'added' : 'added by this block'], [104, 'l']])
     picture.text(0, base + y, text, 'small');
-  picture.line(0, base + 136, width, base + 136, 'rule thin');
+  picture.line(0, base + 136, picture.width, base + 136, 'rule thin');
   const { m, l } = steps.at(-1);
   const end = `In one pass: m = ${digits(m)}, l = ${l.toFixed(4)}. LSE = ${digits(m)} + log ${l.toFixed(4)} = ${facts.lse.toFixed(4)}.`;
-  picture.text(0, base + 156, end, 'small');
+  (short ? end.split(/(?<=\.) /) : [end]).forEach((text, i) => picture.text(0, base + 156 + 16 * i, text, 'small'));
   picture.say(end);
-  picture.height = base + 166;
+  picture.height = base + (short ? 182 : 166);
   return picture;
 }
 
@@ -60,7 +60,7 @@ export function softmax(facts) {
           ? `After ${last.last} of ${facts.scores.length} scores: m = ${four(last.m)}, l = ${four(last.l)}.`
           : `At the end m = ${four(last.m)}, l = ${four(last.l)} and LSE = m + log l = ${four(facts.lse)}, whatever the ` +
             `blocks. The weights are ${facts.weights.map(four).join(', ')}.`;
-    return { body: [drawSoftmax(facts, { block: block.value, done: done.value }), table(['scores', 'm', 'factor for l and O', 'added by this block', 'l'], rows)], said };
+    return { body: [drawSoftmax(facts, { block: block.value, done: done.value, space: screenWidth() }), table(['scores', 'm', 'factor', 'added', 'l'], rows)], said };
   };
   const block = slider({
     name: 'block', label: 'Scores in a block', low: 1, high: facts.scores.length, value: facts.block,
