@@ -94,8 +94,8 @@ export function choice({ name, label, options, value, change }) {
   };
 }
 
-/// How wide a drawing may be that has smaller forms: on a phone, and on the start page.
-export const screenWidth = () => (innerWidth < 832 ? 260 : document.querySelector('main.start') ? 500 : width);
+/// How wide a drawing may be that has smaller forms: on a phone, and on a tablet or the start page.
+export const screenWidth = () => (innerWidth < 620 ? 260 : innerWidth < 832 || document.querySelector('main.start') ? 500 : width);
 
 /// A picture in a page: where the page is narrower, it scrolls, so that its texts stay legible.
 export function shown(picture, label) {

@@ -8,7 +8,7 @@ const four = (value) => (value === null ? '−∞' : Number.isInteger(value) ? S
 export function drawSoftmax(facts, { block = facts.block, done, space = width } = {}) {
   const { scores } = facts, { steps } = facts.passes[block - 1], read = done ?? steps.length;
   const short = space < width, left = short ? 84 : 110, base = 190, unitTop = 40;
-  const picture = new Picture(Math.max(space, left + 40 * steps.length)), wide = (picture.width - left) / steps.length, unit = (base - unitTop) / Math.max(...scores), roomy = wide > 90;
+  const picture = new Picture(Math.max(space, left + 40 * steps.length)), wide = (picture.width - left) / steps.length, unit = (base - unitTop) / Math.max(...scores), roomy = wide > 120;
   picture.text(0, 20, 'scores', 'bold');
   picture.text(0, 40, 'running', 'k4 small');
   picture.text(0, 55, 'maximum m', 'k4 small');
@@ -29,7 +29,7 @@ export function drawSoftmax(facts, { block = facts.block, done, space = width } 
     const scale = before ? factor.toFixed(4) : '0', power = before ? `exp(${digits(before.m)} - ${digits(m)})` : 'exp(-inf)';
     picture.text(middle, base + 52, roomy ? `${power} = ${scale}` : scale, words);
     picture.text(middle, base + 78, added.toFixed(4), roomy ? 'mid' : words);
-    if (roomy)
+    if (wide > 155)
       picture.text(middle, base + 104, `${(before?.l ?? 0).toFixed(4)} x ${factor.toFixed(4)} + ${added.toFixed(4)}`, words);
     picture.text(middle, base + 124, `= ${l.toFixed(4)}`, roomy ? 'mid bold' : 'tiny mid bold');
     picture.say(`After block ${b}: m = ${digits(m)}, factor ${factor.toFixed(4)}, l = ${l.toFixed(4)}. `);
