@@ -737,7 +737,8 @@ async function testQuestions(reader, width) {
     const parts = await reader.page.locator(width < 832 ? '.start > :first-child a' : '.start > :nth-child(-n+4)').evaluateAll((all) => all.map((part) => part.getBoundingClientRect().bottom));
     expect(parts.length > 1 && Math.max(...parts) < (width < 832 ? 740 : 800), `the first screen ends at ${parts}`);
     for (const text of clicks) await reader.page.locator('main').getByText(text, { exact: true }).first().click();
-    await reader.page.getByRole('heading', { name: answer }).waitFor({ timeout: 5000 });
+    await reader.page.getByRole('heading', { name: answer }).waitFor({ timeout: 10000 });
+    await reader.page.waitForLoadState();
   }
   reader.quiet();
 }
