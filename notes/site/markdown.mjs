@@ -6,7 +6,6 @@ import { posix } from 'node:path';
 import MarkdownIt from 'markdown-it';
 import anchor from 'markdown-it-anchor';
 import { tex } from '@mdit/plugin-tex';
-import katex from 'katex';
 import hljs from 'highlight.js/lib/core';
 import bash from 'highlight.js/lib/languages/bash';
 import cpp from 'highlight.js/lib/languages/cpp';
@@ -15,7 +14,7 @@ import json from 'highlight.js/lib/languages/json';
 import python from 'highlight.js/lib/languages/python';
 import { drawStacked } from './figures/diagram.mjs';
 import { figures } from './figures/kinds.mjs';
-import { between, plainFormula, slugOf } from './pages.mjs';
+import { between, plainFormula, slugOf, treesOf } from './pages.mjs';
 
 for (const [name, language] of Object.entries({ bash, cpp, ini, json, python })) hljs.registerLanguage(name, language);
 const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini', json: 'json', python: 'python' };
@@ -83,9 +82,8 @@ export function makeMarkdown({ root, links }) {
   // $…$ and $$…$$, typeset here: pages need no script for them. MathML is beside it for screen readers.
   md.use(tex, {
     render(formula, displayMode) {
-      const typeset = (part) => katex.renderToString(part, { displayMode, throwOnError: true, strict: 'error' });
-      // What is far apart is one below the other on a narrow page.
-      return displayMode ? `<span class="formula" tabindex="0">${formula.split(/\\q?quad\b/).map(typeset).join('')}</span>` : typeset(formula);
+      const typeset = treesOf(formula, displayMode).map((tree) => tree.toMarkup()).join('');
+      return displayMode ? `<span class="formula" tabindex="0">${typeset}</span>` : typeset;
     },
   });
   md.use(anchor, { slugify: slugOf, tabIndex: false, permalink: anchor.permalink.headerLink({ safariReaderFix: true }) });
@@ -150,7 +148,7 @@ export function makeMarkdown({ root, links }) {
 /// Headings with their anchors, and the words between them, for the page's outline and for the search.
 export function sectionsOf(tokens, page) {
   const sections = [{ level: 1, title: page.title, anchor: '', text: '' }];
-  const plain = ({ type, content }) => (type === 'softbreak' ? ' ' : type.startsWith('math') ? plainFormula(content) : content);
+  const plain = ({ type, content }) => (type === 'softbreak' ? ' ' : type.startsWith('math') ? plainFormula(content, type === 'math_block') : content);
   tokens.forEach((token, i) => {
     if (token.type === 'heading_open') {
       const title = tokens[i + 1].children

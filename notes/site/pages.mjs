@@ -126,19 +126,23 @@ export function findPages({ root, withSolutions }) {
   return [...toRead, ...sources, { path: '404.md', url: '404.html', group: 'missing', text: missing, title: 'Page not found' }];
 }
 
+const trees = new Map();
+/// Formulas as KaTeX's trees: what is far apart, by \qquad, is a tree of its own.
+export const treesOf = (formula, displayMode) => formula.split(displayMode ? /\\q?quad\b/ : /$/).map((part) => trees.get(part + displayMode) ??
+  trees.set(part + displayMode, katex.__renderToDomTree(part, { displayMode, throwOnError: true, strict: 'error' })).get(part + displayMode));
+
 /// A formula in a line of text: LSE_i = log ∑_(j=0)^(N_k−1) exp(S_ij).
-export function plainFormula(formula) {
+export function plainFormula(formula, displayMode = false) {
   const text = (node) => {
+    if (node.type === 'annotation' || node.classes?.includes('katex-html')) return '';
     const [base, ...others] = (node.children ?? []).map(text), group = (part) => (part.length > 2 || / /.test(part) ? `(${part})` : part);
-    if (node.type === 'annotation') return '';
     if (/^(msub|munder)/.test(node.type)) return `${base}_${others.map(group).join('^')}`;
     if (/^(msup|mover)$/.test(node.type)) return `${base}^${group(others[0])}`;
     if (node.type === 'mfrac') return `${group(base)}/${group(others[0])}`;
     if (node.type === 'msqrt') return `√(${[base, ...others].join('')})`;
     return node.children ? [base, ...others].join('') : node.toText();
   };
-  const tree = katex.__renderToDomTree(formula, { output: 'mathml', throwOnError: true });
-  return text(tree).replace(/\u2061(?=[^(])/g, ' ').replace(/[\u2061\u200b]/g, '').replace(/[=≈≤≥←→]/g, ' $& ').replace(/\s+/g, ' ').trim();
+  return treesOf(formula, displayMode).map(text).join(' ').replace(/\u2061(?=[^(])/g, ' ').replace(/[\u2061\u200b]/g, '').replace(/[=≈≤≥←→]/g, ' $& ').replace(/\s+/g, ' ').trim();
 }
 
 /// The way from one page's folder to another address of the site.
