@@ -2,6 +2,7 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { build as bundle } from 'esbuild';
+import { keep, once } from './kept.mjs';
 import { layout } from './layout.mjs';
 import { escapeHtml, highlighted, inLines, makeMarkdown, sectionsOf } from './markdown.mjs';
 import { Links, between, findPages } from './pages.mjs';
@@ -65,9 +66,11 @@ export async function build({ root, tool, out, withSolutions }) {
   if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
   for (const file of links.files) cpSync(join(root, file), join(out, file));
   for (const [file, text] of links.written) writeFileSync(join(out, file), text);
-  const found = indexes(pages.filter(({ group }) => group !== 'missing').map((page) => ({ page, sections: sections.get(page) ?? [{ title: page.title, anchor: '' }] })));
-  for (const [name, index] of Object.entries(found))
-    writeFileSync(join(out, `assets/search-${name}.js`), `(window.workbookSearch ??= {}).${name} = ${JSON.stringify(JSON.stringify(index))};\n`);
+  const found = pages.filter(({ group }) => group !== 'missing').map((page) => ({ page, sections: sections.get(page) ?? [{ title: page.title, anchor: '' }] }));
+  const shown = found.map(({ page: { path, url, title, group, chapter, text }, sections }) => [path, url, title, group, chapter?.title, path === 'notes/commands.md' && text, sections]);
+  const search = once(() => Object.entries(indexes(found)).map(([name, index]) => [name, JSON.stringify(JSON.stringify(index))]), JSON.stringify(shown));
+  for (const [name, index] of search) writeFileSync(join(out, `assets/search-${name}.js`), `(window.workbookSearch ??= {}).${name} = ${index};\n`);
+  keep();
   await writeScripts(tool, out);
   return { pages: pages.length, list: pages.map(({ url, path, group, title }) => ({ url, path, group, title })) };
 }

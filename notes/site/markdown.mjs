@@ -14,7 +14,8 @@ import json from 'highlight.js/lib/languages/json';
 import python from 'highlight.js/lib/languages/python';
 import { drawStacked } from './figures/diagram.mjs';
 import { figures } from './figures/kinds.mjs';
-import { between, plainFormula, slugOf, treesOf } from './pages.mjs';
+import { once } from './kept.mjs';
+import { between, formulaParts, plainFormula, slugOf } from './pages.mjs';
 
 for (const [name, language] of Object.entries({ bash, cpp, ini, json, python })) hljs.registerLanguage(name, language);
 const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini', json: 'json', python: 'python' };
@@ -28,7 +29,7 @@ const withBreaks = (html) => html.replace(/(?<=\w[_.:,(]+)(?=[a-z])/gi, '<wbr>')
 
 export function highlighted(text, language) {
   const known = languages[language];
-  const html = known ? hljs.highlight(text, { language: known, ignoreIllegals: true }).value : escapeHtml(text);
+  const html = known ? once(() => hljs.highlight(text, { language: known, ignoreIllegals: true }).value, known, text) : escapeHtml(text);
   return known === 'bash' ? unbroken(html) : html;
 }
 
@@ -82,7 +83,7 @@ export function makeMarkdown({ root, links }) {
   // $…$ and $$…$$, typeset here: pages need no script for them. MathML is beside it for screen readers.
   md.use(tex, {
     render(formula, displayMode) {
-      const typeset = treesOf(formula, displayMode).map((tree) => tree.toMarkup()).join('');
+      const typeset = formulaParts(formula, displayMode).map(({ html }) => html).join('');
       return displayMode ? `<span class="formula" tabindex="0">${typeset}</span>` : typeset;
     },
   });

@@ -6,6 +6,7 @@ import { dirname, extname, join } from 'node:path';
 import { posix } from 'node:path';
 import katex from 'katex';
 import { parse } from 'smol-toml';
+import { once } from './kept.mjs';
 
 const sourceFile = /\.(cpp|hpp|cuh?)$/;
 
@@ -126,13 +127,8 @@ export function findPages({ root, withSolutions }) {
   return [...toRead, ...sources, { path: '404.md', url: '404.html', group: 'missing', text: missing, title: 'Page not found' }];
 }
 
-const trees = new Map();
-/// Formulas as KaTeX's trees: what is far apart, by \qquad, is a tree of its own.
-export const treesOf = (formula, displayMode) => formula.split(displayMode ? /\\q?quad\b/ : /$/).map((part) => trees.get(part + displayMode) ??
-  trees.set(part + displayMode, katex.__renderToDomTree(part, { displayMode, throwOnError: true, strict: 'error' })).get(part + displayMode));
-
-/// A formula in a line of text: LSE_i = log ∑_(j=0)^(N_k−1) exp(S_ij).
-export function plainFormula(formula, displayMode = false) {
+/// A formula as KaTeX typesets it, and in a line of text: LSE_i = log ∑_(j=0)^(N_k−1) exp(S_ij).
+function typeset(formula, displayMode) {
   const text = (node) => {
     if (node.type === 'annotation' || node.classes?.includes('katex-html')) return '';
     const [base, ...others] = (node.children ?? []).map(text), group = (part) => (part.length > 2 || / /.test(part) ? `(${part})` : part);
@@ -142,8 +138,14 @@ export function plainFormula(formula, displayMode = false) {
     if (node.type === 'msqrt') return `√(${[base, ...others].join('')})`;
     return node.children ? [base, ...others].join('') : node.toText();
   };
-  return treesOf(formula, displayMode).map(text).join(' ').replace(/\u2061(?=[^(])/g, ' ').replace(/[\u2061\u200b]/g, '').replace(/[=≈≤≥←→]/g, ' $& ').replace(/\s+/g, ' ').trim();
+  const tree = katex.__renderToDomTree(formula, { displayMode, throwOnError: true, strict: 'error' });
+  const plain = text(tree).replace(/\u2061(?=[^(])/g, ' ').replace(/[\u2061\u200b]/g, '').replace(/[=≈≤≥←→]/g, ' $& ').replace(/\s+/g, ' ').trim();
+  return { html: tree.toMarkup(), plain };
 }
+/// Its parts; what is far apart in a formula of its own line, by \qquad, is one each.
+export const formulaParts = (formula, displayMode) =>
+  formula.split(displayMode ? /\\q?quad\b/ : /$/).map((part) => once(() => typeset(part, displayMode), part, String(displayMode)));
+export const plainFormula = (formula, displayMode = false) => formulaParts(formula, displayMode).map(({ plain }) => plain).join(' ');
 
 /// The way from one page's folder to another address of the site.
 export const between = (from, to) => posix.relative(posix.dirname(from), to) || posix.basename(to);

@@ -327,9 +327,7 @@ class Reader {
     await this.page.goto(pathToFileURL(join(this.out, url)).href);
     this.quiet();
   }
-  quiet() {
-    expect(this.heard.length === 0, this.heard.join('; '));
-  }
+  quiet() { expect(this.heard.length === 0, this.heard.join('; ')); }
   /// Nothing is cut: 120 columns of code at 1280 pixels, and no page is wider than the screen.
   async fits(url) {
     for (const width of widths) {

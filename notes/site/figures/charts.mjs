@@ -7,9 +7,7 @@ const three = (value) => (value >= 100 ? value.toFixed(0) : digits(value, 3));
 /// So that labels at these heights stay readable: `gap` apart, in their order, between low and high.
 function spread(heights, gap, low, high) {
   const order = heights.map((y, i) => ({ y, i })).sort((a, b) => a.y - b.y), placed = [];
-  order.forEach(({ y, i }, n) => {
-    placed[i] = Math.max(y, low, n === 0 ? low : placed[order[n - 1].i] + gap);
-  });
+  order.forEach(({ y, i }, n) => { placed[i] = Math.max(y, low, n === 0 ? low : placed[order[n - 1].i] + gap); });
   for (let n = order.length - 1, most = high; n >= 0; --n, most -= gap)
     placed[order[n].i] = Math.min(placed[order[n].i], most);
   return placed;

@@ -85,12 +85,8 @@ export class Picture {
   said = ''; // the facts that it shows, in sentences, for somebody who does not see it
   #body = '';
 
-  constructor(wide = width) {
-    this.width = wide;
-  }
-  say(text) {
-    this.said += text;
-  }
+  constructor(wide = width) { this.width = wide; }
+  say(text) { this.said += text; }
   rect(x, y, w, h, names, { round = 0, data = '' } = {}) {
     this.#body += `<rect class="${names}" x="${px(x)}" y="${px(y)}" width="${px(w)}" height="${px(h)}"${
       round > 0 ? ` rx="${px(round)}"` : ''
@@ -103,13 +99,9 @@ export class Picture {
   curve(points, color, names = 'wide') {
     this.#body += `<polyline class="none s${color % colors}${names && ` ${names}`}" points="${path(points)}"/>\n`;
   }
-  polygon(points, names) {
-    this.#body += `<polygon class="${names}" points="${path(points)}"/>\n`;
-  }
+  polygon(points, names) { this.#body += `<polygon class="${names}" points="${path(points)}"/>\n`; }
   /// Filled below the points down to `base`.
-  area(points, base, color) {
-    this.polygon([...points, [points.at(-1)[0], base], [points[0][0], base]], tile(color));
-  }
+  area(points, base, color) { this.polygon([...points, [points.at(-1)[0], base], [points[0][0], base]], tile(color)); }
   dot(x, y, radius, names) {
     this.#body += `<circle class="${names}" cx="${px(x)}" cy="${px(y)}" r="${px(radius)}"/>\n`;
   }
@@ -144,9 +136,7 @@ export class Picture {
     );
   }
   /// What a page holds; pageStyle() colours it.
-  inline(label) {
-    return this.#svg(`class="picture" aria-label="${escaped(label)}"`, '');
-  }
+  inline(label) { return this.#svg(`class="picture" aria-label="${escaped(label)}"`, ''); }
 }
 
 /// An axis on which powers are equally far apart: values `low` to `high` at pixels `from` to `to`.

@@ -2,9 +2,7 @@
 import { Picture, width } from './paint.mjs';
 
 /// An element: attributes, `on…` listeners, children (elements or text).
-export function h(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
+export function h(tag, attributes = {}, ...children) { return fill(document.createElement(tag), attributes, children); }
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === 'function') element.addEventListener(name.slice(2), value);
@@ -58,9 +56,7 @@ export function slider({ name, label, low, high, step = 1, value, text = String,
   const parts = [h('label', { for: id }, label), h('span', { class: 'value' }, input, output, play && button)];
   return {
     element: h('div', { class: 'control' }, parts),
-    get value() {
-      return Number(input.value);
-    },
+    get value() { return Number(input.value); },
     set,
   };
 }
@@ -70,9 +66,7 @@ export function checks({ label, options, chosen, change }) {
   const boxes = options.map((option) => h('input', { type: 'checkbox', value: option, checked: chosen.includes(option), onchange: change }));
   return {
     element: h('details', {}, h('summary', {}, label), boxes.map((box) => h('label', {}, box, ` ${box.value} `))),
-    get value() {
-      return boxes.filter((box) => box.checked).map((box) => box.value);
-    },
+    get value() { return boxes.filter((box) => box.checked).map((box) => box.value); },
   };
 }
 
@@ -85,12 +79,8 @@ export function choice({ name, label, options, value, change }) {
   );
   return {
     element: h('div', { class: 'control' }, h('label', { for: id }, label), select),
-    get value() {
-      return select.value;
-    },
-    set(next) {
-      select.value = next;
-    },
+    get value() { return select.value; },
+    set(next) { select.value = next; },
   };
 }
 

@@ -182,9 +182,7 @@ export function tiles(facts) {
   const kindOf = (text) => (text.startsWith('window') ? 'window' : text), window = maskOf(maskText(facts)),
     side = (name, label, end, value) =>
       slider({ name, label, low: 0, high: most, value: end < Infinity && end > 0 ? end : value });
-  const mask = choice({
-    name: 'mask', label: 'mask', value: kindOf(maskText(facts)), options: Object.entries(masks),
-  });
+  const mask = choice({ name: 'mask', label: 'mask', value: kindOf(maskText(facts)), options: Object.entries(masks) });
   const left = side('left', 'keys before', window.left, 128), right = side('right', 'keys after', window.right, 0);
   const sequences = slider({ name: 'sequences', label: 'sequences', low: 2, high: 6, value: 3 });
   const ran = choice({
