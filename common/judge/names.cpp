@@ -42,6 +42,7 @@ constexpr std::array kRules{Rule{"asm", false, kAssembly},
                             Rule{"__builtin_bzero", false, kUnseen},
                             Rule{"__builtin_str", true, kUnseen},
                             Rule{"__builtin_st", true, kUnseen},
+                            Rule{"__builtin_va_arg", false, kUnseen},
                             Rule{"__builtin_ia32_", true, kUnseen},
                             Rule{"__builtin_constant_p", false, kAround},
                             Rule{"__builtin_object_size", false, kAround},
@@ -51,8 +52,6 @@ constexpr std::array kRules{Rule{"asm", false, kAssembly},
                             Rule{"__builtin_frame_address", false, kAround},
                             Rule{"syscall", false, kAround},
                             Rule{"_Z", true, kAround},
-                            Rule{"_sub_I_", true, kAround},  // the compiler's functions that run before main
-                            Rule{"_GLOBAL_", true, kAround},
                             Rule{"__libc_", true, kAround}};
 
 constexpr std::size_t kLongestShown = 60;  ///< bytes of a name

@@ -20,8 +20,7 @@ void* map_shared(int file, std::size_t bytes);
 long send_by_own_call(int socket, const void* bytes, std::size_t count, int flags);
 long receive_by_own_call(int socket, void* bytes, std::size_t count, int flags);
 
-/// Called once, before the first call of the reader's code; applies to all existing threads. False if the kernel
-/// refused the filter.
+/// Called once, before the reader's code; applies to all existing threads. False if the kernel refused the filter.
 bool seal();
 
 }  // namespace workbook::worker

@@ -104,6 +104,9 @@ void operator delete(void* pointer, std::size_t, std::align_val_t a) noexcept {
 }
 #endif
 
+// Only code that nvcc has compiled calls it.
+extern "C" [[gnu::weak]] void** __cudaRegisterFatBinary(void*);  // NOLINT(bugprone-reserved-identifier)
+
 int workbook::detail::version = 0;
 
 namespace workbook::worker {
@@ -111,6 +114,10 @@ namespace {
 
 using cuda::Arguments, cuda::Operations, cuda::Refused, cuda::Unavailable, cuda::device, cuda::DeviceUse;
 using nlohmann::json;
+
+bool is_cuda() {
+  return &__cudaRegisterFatBinary != nullptr;
+}
 
 /// The shared memory of one call, mapped during the call.
 class Mapping {
@@ -174,18 +181,40 @@ class SharedArguments : public Arguments {
   std::map<std::string, Array, std::less<>> arrays_;
 };
 
-/// Limits this process from now on to `bytes` more bytes of memory, plus malloc's granularity.
+/// The bytes of this process's memory that RLIMIT_DATA limits.
+std::uint64_t data_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmData:")) return std::stoull(line.substr(7)) * 1024;
+  return 0;
+}
+
+bool sealed = false;
+std::uint64_t data_at_start = 0;
+
+#pragma GCC diagnostic ignored "-Wprio-ctor-dtor"  // reserved priorities
+/// Runs before the initialisers of the reader's code, which could allocate memory for a later call. (Those of the
+/// simulator's instrumentation have priority 99.) CUDA's driver makes memory executable, and a sanitizer maps over
+/// existing memory.
+[[gnu::constructor(98)]] void start() {
+  if (!kCountsMemory || is_cuda()) return;
+  sealed = seal();
+  data_at_start = data_bytes();
+}
+
+/// Limits this process from now on to `bytes` more bytes of memory, plus malloc's granularity. What the server and
+/// initialisers have allocated since its start counts beyond 256 KiB.
 void limit_memory(std::uint64_t bytes) {
-  constexpr std::uint64_t at_a_time = 32 << 10;
+  constexpr std::uint64_t at_a_time = 32 << 10, since_start = 256 << 10;
   ::mallopt(M_TOP_PAD, 0);
   ::malloc_trim(0);
-  std::uint64_t data = 0;  // KiB
-  std::ifstream status("/proc/self/status");
-  for (std::string line; data == 0 && std::getline(status, line);)
-    if (line.starts_with("VmData:")) data = std::stoull(line.substr(7));
-  const rlim_t most = data * 1024 + bytes + at_a_time;
+  const std::uint64_t used = data_bytes(), most = std::min(used, data_at_start + since_start) + bytes + at_a_time;
+  if (used > most) {  // a limit does not apply to memory that is already allocated
+    counted.now = std::int64_t(used - data_at_start);
+    throw std::bad_alloc();
+  }
   const rlimit limit{most, most};
-  if (data == 0 || ::setrlimit(RLIMIT_DATA, &limit) != 0)
+  if (data_at_start == 0 || ::setrlimit(RLIMIT_DATA, &limit) != 0)
     throw std::runtime_error("cannot limit the memory of this process");
 }
 
@@ -284,8 +313,7 @@ bool is_isolated() {
 
 int serve() {
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
-  // CUDA's driver makes memory executable, and a sanitizer maps over existing memory.
-  if (kCountsMemory && (device == nullptr || std::string_view(device->name) != "cuda") && !seal() && is_isolated()) {
+  if (kCountsMemory && !is_cuda() && !sealed && is_isolated()) {
     std::fputs("the worker cannot be sealed\n", stderr);
     return 1;
   }

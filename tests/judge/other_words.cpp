@@ -54,6 +54,8 @@ const std::array kStyles{
           "(void)(own_first + own_second);"},
     Style{"  (void)own_helper(2);", "static inline int own_helper(int a) { return a; }"},
     Style{"  (void)mine::twice(2);", "namespace mine {\ninline int twice(int a) { return 2 * a; }\n}"},
+    Style{"  (void)own_made.size();", "#include <vector>\nstatic const std::vector<float> own_made(10, 1.5f);",
+          Where::host},
     Style{"  (void)OWN_TWICE(2);", "#define OWN_TWICE(x) (2 * (x))"},
     Style{"  (void)OwnPair<int>{1, 2}.b;", "template <class T>\nstruct OwnPair {\n  T a, b;\n};"},
     Style{"  (void)own_one;", "constexpr int own_one = 1;"}, Style{"  assert(1 + 1 == 2);", "#include <cassert>"},
