@@ -441,11 +441,18 @@ void Workshop::open_stage(unsigned slot, unsigned thread, const fs::path& stage)
 void Workshop::learn_or_judge(unsigned slot, const std::string& name, const worker::Toolchain& toolchain,
                               const WorkerJob& staged, WorkerBuilt& built) {
   const auto key = [&](const fs::path& source) { return source_key(staged, toolchain.root, source); };
+  const auto books_file = [&](const fs::path& source) {
+    return folder_ / "objects" / (book::hash(key(source)) + ".names");
+  };
   const bool books = name.starts_with(kBooks);
   if (books) {
     const std::lock_guard lock(mutex_);
-    for (const fs::path& source : staged.sources)
+    for (const fs::path& source : staged.sources) {
       known_[{slots_, key(source)}].books_names = judge::refused_names(judge::preprocessed(built.objects.at(source)));
+      if (!judge::is_answer(source))
+        book::write_file(books_file(source),
+                         fmt::format("{}\n", fmt::join(judge::names_in(built.objects.at(source)), "\n")));
+    }
   }
   // The book's own objects are checked too: if this compiler's output violates the rules there, every submission would
   // fail.
@@ -454,8 +461,10 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
     command.push_back((folder_ / "objects" / kInspect).string());
     const std::string said = judge::not_allowed(
         toolchain, staged, built,
-        [&](const fs::path& object, const judge::ObjectRules& rules) {
-          return judge::inspect(command, object, rules, toolchain.backends.at(staged.backend).objects);
+        [&](const fs::path& source, const judge::ObjectRules& rules) {
+          return judge::inspect(command, built.objects.at(source), rules,
+                                judge::is_answer(source) ? "" : books_file(source).string(),
+                                toolchain.backends.at(staged.backend).objects);
         },
         [&](const fs::path& source) -> const judge::NameCounts& {
           const std::lock_guard lock(mutex_);

@@ -41,7 +41,6 @@ constexpr std::array kInstead{
     Instead{"uses ", "remove it: it exempts code from the checks"},
     Instead{"defines ", "choose another name: the program that links your code already defines this one"},
     Instead{"reserves ", "store the data in local variables or in a std::vector"},
-    Instead{"has code that runs before", "make it a constant or a static variable of a function"},
     Instead{"has ", kAttribute},
     Instead{"selects ", kAttribute},
     Instead{"calls std::thread", kThread},
@@ -165,9 +164,9 @@ Inspected inspect(const fs::path& object, const ObjectRules& rules) {
 }
 
 Inspected inspect(const std::vector<std::string>& command, const fs::path& object, const ObjectRules& rules,
-                  const std::vector<std::string>& taken) {
+                  const std::string& books, const std::vector<std::string>& taken) {
   std::vector<std::string> argv = command;
-  argv.insert(argv.end(), {object.string(), rules.cuda ? "cuda" : rules.kernels ? "kernels" : "host"});
+  argv.insert(argv.end(), {object.string(), rules.cuda ? "cuda" : rules.kernels ? "kernels" : "host", books});
   argv.insert(argv.end(), taken.begin(), taken.end());
   const worker::CommandResult result = worker::run_command(argv);
   const auto document = nlohmann::json::parse(result.output, nullptr, /*allow_exceptions=*/false);
@@ -177,15 +176,14 @@ Inspected inspect(const std::vector<std::string>& command, const fs::path& objec
 
 std::string not_allowed(const worker::Toolchain& toolchain, const worker::WorkerJob& job,
                         const worker::WorkerBuilt& built,
-                        const std::function<Inspected(const fs::path& object, const ObjectRules&)>& inspected,
+                        const std::function<Inspected(const fs::path& source, const ObjectRules&)>& inspected,
                         const std::function<const NameCounts&(const fs::path&)>& books_names) {
   using Line = std::pair<std::string, std::string>;     // the text and its location
   std::map<Line, std::vector<std::string>> sources_of;  // several sources may include one header
   for (const fs::path& source : job.sources) {
-    if (!is_answer(source)) continue;
     const fs::path& object = built.objects.at(source);
     const bool kernels = source.extension() == ".cu";
-    const Inspected own = inspected(object, {.kernels = kernels, .cuda = kernels && job.backend == Backend::cuda});
+    const Inspected own = inspected(source, {.kernels = kernels, .cuda = kernels && job.backend == Backend::cuda});
     std::vector<Refusal> refused = more_than(own.names, books_names(source));
     refused.insert(refused.end(), own.refused.begin(), own.refused.end());
     const auto location = [&](const Refusal& one) { return location_of(toolchain, object, one); };
@@ -212,8 +210,9 @@ std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& pl
     const auto refused = [&] {
       return not_allowed(
           workspace.toolchain, job, own,
-          [&](const fs::path& object, const ObjectRules& rules) {
-            return inspect(object, {rules.kernels, rules.cuda, taken});
+          [&](const fs::path& source, const ObjectRules& rules) {
+            if (!is_answer(source)) return Inspected{};
+            return inspect(own.objects.at(source), {rules.kernels, rules.cuda, taken});
           },
           [&](const fs::path& source) -> const NameCounts& { return books[source]; });
     };

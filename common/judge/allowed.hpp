@@ -16,7 +16,8 @@ namespace workbook::judge {
 /// of the first.
 inline constexpr const char* kNamesLines = "-gdwarf-4";
 
-/// Whether a job's source belongs to an answer. Stages and operations are the book's own.
+/// Whether a job's source belongs to an answer. Stages and operations are the book's own, but include headers with
+/// answers.
 bool is_answer(const std::filesystem::path& source);
 
 /// The preprocessed text of a source, stored beside its object file (-save-temps=obj). Empty if there is none.
@@ -30,10 +31,10 @@ struct Inspected {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Inspected, names, refused)
 Inspected inspect(const std::filesystem::path& object, const ObjectRules& rules);
 /// The same by the program workbook_inspect, whose time and memory are limited, since a student made the object.
-/// `command`: the program, with what isolates it. `taken`: the files with which the answer is linked. A refusal if the
-/// program fails.
+/// `command`: the program, with what isolates it. `books`: a file with the lines of rules.books, or "". `taken`: the
+/// files with which the answer is linked. A refusal if the program fails.
 Inspected inspect(const std::vector<std::string>& command, const std::filesystem::path& object,
-                  const ObjectRules& rules, const std::vector<std::string>& taken);
+                  const ObjectRules& rules, const std::string& books, const std::vector<std::string>& taken);
 
 /// The violations in the compiled answers of a job, one line each: "chapters/NN_name/x.cpp:31: your compiled code calls
 /// fopen, which …". The line number is omitted where the compiler does not record it. `inspected`: what the object of a
@@ -41,7 +42,7 @@ Inspected inspect(const std::vector<std::string>& command, const std::filesystem
 /// the answers with kNamesLines. Empty: no violation.
 std::string not_allowed(
     const worker::Toolchain& toolchain, const worker::WorkerJob& job, const worker::WorkerBuilt& built,
-    const std::function<Inspected(const std::filesystem::path& object, const ObjectRules&)>& inspected,
+    const std::function<Inspected(const std::filesystem::path& source, const ObjectRules&)>& inspected,
     const std::function<const NameCounts&(const std::filesystem::path&)>& books_names);
 
 /// What grading would not accept in the answers that this plan has built, one line each. The reader's source and the

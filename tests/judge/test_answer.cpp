@@ -91,10 +91,6 @@ std::string refused(const std::string& source, std::vector<std::string> more = {
   return whats(refused_in_object(folder / "answer.o", {}));
 }
 
-Inspected in_this_process(const fs::path& object, const ObjectRules& rules) {
-  return inspect(object, rules);
-}
-
 }  // namespace
 
 TEST_CASE("a region that leaves its function does not compile, however it is written") {
@@ -322,7 +318,8 @@ TEST_CASE("a compiled answer that replaces, calls or starts anything else is ref
   built.objects[answer] = object;
   const NameCounts none;
   const std::string said = not_allowed(
-      {}, job, built, in_this_process, [&](const fs::path&) -> auto& { return none; });
+      {}, job, built, [&](const fs::path&, const ObjectRules& rules) { return inspect(object, rules); },
+      [&](const fs::path&) -> auto& { return none; });
   INFO(said);
   REQUIRE(said.starts_with("answer.cpp: your compiled code "));
   CHECK(said.find(row.instead) != std::string::npos);
@@ -366,9 +363,27 @@ TEST_CASE("refused code is named by its line if the compiler reports the line") 
   worker::Toolchain toolchain;
   toolchain.root = fs::current_path();  // where the compiler worked
   const NameCounts none;
-  CHECK_THAT(not_allowed(
-                 toolchain, job, built, in_this_process, [&](const fs::path&) -> auto& { return none; }),
-             Catch::Matchers::ContainsSubstring(said));
+  CHECK_THAT(
+      not_allowed(
+          toolchain, job, built, [&](const fs::path&, const ObjectRules& rules) { return inspect(object, rules); },
+          [&](const fs::path&) -> auto& { return none; }),
+      Catch::Matchers::ContainsSubstring(said));
+}
+
+TEST_CASE("a stage or operations may call what the book's own object of this source calls, and nothing else") {
+  skip_if_sanitized();
+  const std::string
+      kernel = "namespace simt { void clear_launches(); }\n",
+      operation = "namespace workbook::cuda { void begin_chapter(); }\nvoid f() { workbook::cuda::begin_chapter(); }\n";
+  const book::TemporaryFolder folder;
+  const auto object = [&](const std::string& name, const std::string& source) {
+    REQUIRE(compile(folder, source, {"-c", "-o", (folder / name).string()}).exit_code == 0);
+    return folder / name;
+  };
+  const ObjectRules rules{.kernels = true, .books = names_in(object("book.o", operation))};
+  CHECK(refused_in_object(object("own.o", operation), rules).empty());
+  CHECK(whats(refused_in_object(object("own.o", kernel + operation + "void g() { simt::clear_launches(); }\n"),
+                                rules)) == "calls simt::clear_launches()\n");
 }
 
 TEST_CASE("an invalid or damaged object file is refused") {
@@ -389,7 +404,7 @@ TEST_CASE("a student's object file is read in a separate process, which it may c
   const std::string object = (folder / "answer.o").string();
   const auto inspected = [&](const std::string& source) {
     REQUIRE(compile(folder, source, {"-save-temps=obj", "-c", "-o", object}).exit_code == 0);
-    return inspect(program, object, {}, {});
+    return inspect(program, object, {}, "", {});
   };
   const Inspected refused =
       inspected("extern \"C\" int recv(int);\nnamespace ch02 {\nint f() { asm(\"\"); return recv(1); }\n}\n");
@@ -398,10 +413,10 @@ TEST_CASE("a student's object file is read in a separate process, which it may c
   CHECK(inspected("namespace ch02 {\nint f() { return 1; }\n}\n").refused.empty());
   fs::remove(folder / "answer.ii");
   fs::create_directory(folder / "answer.ii");  // as a file that memory cannot hold, it ends the program
-  CHECK(whats(inspect(program, object, {}, {}).refused) == "takes too much memory or time to check\n");
+  CHECK(whats(inspect(program, object, {}, "", {}).refused) == "takes too much memory or time to check\n");
   fs::remove(folder / "answer.ii");
   book::write_file(object, "no object file");
-  CHECK(whats(inspect(program, object, {}, {}).refused).find("cannot be read") != std::string::npos);
+  CHECK(whats(inspect(program, object, {}, "", {}).refused).find("cannot be read") != std::string::npos);
 }
 
 TEST_CASE("definitions of the program around an answer are accepted, inline functions of kernel headers are not") {
