@@ -8,6 +8,8 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
+#include <utility>
 
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
@@ -140,20 +142,25 @@ class Mirror {
   /// tried together first.
   void leave_out(std::vector<Composed>& files, bool at_once, const BuildChapter& build,
                  std::vector<std::string>& notes) const {
-    write(files, /*with_bodies=*/false);
-    if (at_once && build(/*with_bodies=*/false).ok) return;
-    std::vector<Composed> wanted = files;
-    for (Composed& file : files) file.added.blocks.clear();
-    for (std::size_t i = 0; i < files.size(); ++i) {
-      for (const book::Additions::Block& block : wanted[i].added.blocks) {
-        files[i].added.blocks.push_back(block);
-        write(files, /*with_bodies=*/false);
-        const WorkerBuilt tried = build(/*with_bodies=*/false);
-        if (tried.ok) continue;
-        files[i].added.blocks.pop_back();
-        notes.push_back(fmt::format(kLeftOut, files[i].reader.name, block.line, why_left_out(tried)));
-      }
+    std::vector<std::pair<Composed*, book::Additions::Block>> wanted;
+    for (Composed& file : files) {
+      for (const book::Additions::Block& block : std::exchange(file.added.blocks, {}))
+        wanted.emplace_back(&file, block);
     }
+    int tries = 16;
+    // Adds the blocks [from, to) that compile beside those before them. Most often one of many does not.
+    const std::function<void(std::size_t, std::size_t)> add = [&](std::size_t from, std::size_t to) {
+      for (std::size_t i = from; i < to; ++i) wanted[i].first->added.blocks.push_back(wanted[i].second);
+      write(files, /*with_bodies=*/false);
+      const WorkerBuilt tried = tries-- > 0 ? build(/*with_bodies=*/false) : WorkerBuilt{};
+      if (tried.ok) return;
+      for (std::size_t i = from; i < to; ++i) wanted[i].first->added.blocks.pop_back();
+      if (to - from > 1 && tries > 0) return add(from, (from + to) / 2), add((from + to) / 2, to);
+      for (const auto& [file, block] : std::span(wanted).subspan(from, to - from))
+        notes.push_back(fmt::format(kLeftOut, file->reader.name, block.line, why_left_out(tried)));
+    };
+    if (at_once) return add(0, wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) add(i, i + 1);
   }
   /// Writes the pristine chapter with the additions, and with or without the submitted bodies.
   void write(const std::vector<Composed>& files, bool with_bodies) const {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -93,11 +94,12 @@ void become(const CommandOptions& options, const Pipe& output, const Pipe& lines
   ::execve(arguments[0], arguments, environment);
 }
 
-/// Appends the contents of the pipe to `text`; false at the end of the pipe.
+/// Appends the contents of the pipe to `text`, up to 16 MiB; false at the end of the pipe.
 bool read_some(int pipe, std::string& text) {
-  char buffer[1 << 16];  // the capacity of a pipe
+  constexpr std::size_t most = 16 << 20;  // a compiler's messages about a student's code may have no end
+  char buffer[1 << 16];                   // the capacity of a pipe
   const ssize_t count = ::read(pipe, buffer, sizeof buffer);
-  if (count > 0) text.append(buffer, std::size_t(count));
+  if (count > 0) text.append(buffer, std::min(std::size_t(count), most - std::min(most, text.size())));
   return count > 0 || (count < 0 && errno == EINTR);
 }
 
