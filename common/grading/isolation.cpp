@@ -61,7 +61,7 @@ constexpr const char* kWorkshops = "workbook-grading-";
 constexpr const char* kInspect = "workbook_inspect";
 constexpr double kPatience = 4;                         ///< the ratio of a compiler's wall-clock limit to its CPU limit
 constexpr const char* kWorkerSeconds = "600";           ///< CPU time
-constexpr const char* kCompilersMemory = "3221225472";  ///< bytes of address space
+constexpr const char* kCompilersMemory = "1610612736";  ///< bytes of address space
 
 /// The lock of a file, or null if it is not available.
 FileLock take_lock(const fs::path& file, int flags) {

@@ -60,6 +60,7 @@ Worker& worker_of(const std::string& executable) {
   limits.time = std::chrono::duration<double>(context().time_limit);
   if (executable != context().previous) limits.debugger = context().debugger;
   if (executable != context().previous) limits.prefix = context().worker_prefix;
+  if (!limits.prefix.empty() && limits.memory != 0) limits.memory -= 3ull << 30;  // a submission's
   if (context().backend == Backend::cuda &&
       !limits.prefix.empty()) {  // compute-sanitizer: slow, and reports at the end
     limits.time *= 30;
