@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,6 +59,7 @@ bool is_header(const fs::path& path) {
 constexpr const char* kWorkshops = "workbook-grading-";
 constexpr const char* kInspect = "workbook_inspect";
 constexpr double kPatience = 4;                         ///< the ratio of a compiler's wall-clock limit to its CPU limit
+constexpr double kLeastUsual = 4;                       ///< CPU seconds that compiling any chapter may take
 constexpr const char* kWorkerSeconds = "600";           ///< CPU time
 constexpr const char* kCompilersMemory = "1610612736";  ///< bytes of address space
 
@@ -302,14 +302,6 @@ void copy_headers(const fs::path& from, const fs::path& to) {
   }
 }
 
-/// CPU time of all terminated child processes and their descendants.
-double seconds_of_children() {
-  rusage used{};
-  ::getrusage(RUSAGE_CHILDREN, &used);
-  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + 1e-6 * double(time.tv_usec); };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
-
 /// Copies exactly the files from which a worker is compiled to a folder. Returns the job with the copied files.
 WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
   WorkerJob staged;
@@ -505,7 +497,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   if (names_alone)
     for (auto* words : {&toolchain.backends.at(job.backend).compile, &toolchain.backends.at(job.backend).kernels})
       if (!words->empty()) words->emplace_back("-E");
-  const double seconds = build_seconds(slot, job), before = seconds_of_children();
+  const double seconds = build_seconds(slot, job);
   if (seconds == 0)
     return {.log = "compiling took too long several times: the rest of this submission is not compiled\n"};
   if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
@@ -517,11 +509,13 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
         known_[{slot, source_key(staged, stage, source)}].books_names = judge::refused_names(book::read_file(text));
     return built;
   }
-  // The book's own jobs run one at a time before all others, so their time can be measured.
-  if (job.name.starts_with(kBooks)) {
+  {
     const std::lock_guard lock(mutex_);
-    double& most = books_seconds_[job.backend];
-    most = std::max(most, seconds_of_children() - before);
+    double& books = books_seconds_[job.backend];
+    if (job.name.starts_with(kBooks))
+      books = std::max(books, built.seconds);
+    else  // a submission that compiles slowly without reaching the limit
+      lost_[slot] += std::max(0.0, built.seconds / (2 * std::max(books, kLeastUsual)) - 1);
   }
   if (built.ok) learn_or_judge(slot, job.name, toolchain, staged, built);
   if (built.ok) hand_over(slot, job.name, built);

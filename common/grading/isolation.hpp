@@ -138,7 +138,7 @@ class Workshop {
   /// The key is the slot (slots_ for all slots), and source and flags.
   std::map<std::pair<unsigned, std::string>, KnownSource> known_;
   std::map<Backend, double> books_seconds_;  ///< CPU time of compiling the book's code: the maximum over all chapters
-  std::vector<double> lost_;                 ///< by slot: compile time lost to timeouts, in multiples of the limit
+  std::vector<double> lost_;  ///< by slot: compile time lost to timeouts and slow code, in multiples of the limit
 };
 
 }  // namespace workbook::grading

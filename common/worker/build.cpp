@@ -23,6 +23,15 @@ std::string contents(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// The beginning of a log. A compiler's messages about a student's code may have no end.
+std::string log_in(const fs::path& path) {
+  std::string text(1 << 20, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(text.data(), std::streamsize(text.size()));
+  text.resize(std::size_t(file.gcount()));
+  return text;
+}
+
 /// A path in the syntax of a ninja build statement.
 std::string in_ninja(const fs::path& path) {
   std::string text;
@@ -368,14 +377,15 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
   const CommandResult result = ninja({"-k", "0"});
   for (const auto& [name, objects] : objects_of) {
     WorkerBuilt& worker = built[name];
+    worker.seconds = result.seconds;
     const fs::path target = from_root(toolchain, worker.executable);
     const auto has_failed = [&](const fs::path& output) { return says_failed(result.output, output); };
     // After a failure, an older executable may still exist. Ninja reports whether it is up to date.
     const auto is_current = [&] { return toolchain.prefix.empty() && ninja({target.string()}).exit_code == 0; };
     worker.ok = result.exit_code == 0 || (std::none_of(objects.begin(), objects.end(), has_failed) &&
                                           (parts.contains(name) || (!has_failed(target) && is_current())));
-    for (const fs::path& object : objects) worker.log += contents(toolchain.root / (object.string() + ".log"));
-    if (!worker.ok) worker.log += contents(worker.executable.string() + ".log");
+    for (const fs::path& object : objects) worker.log += log_in(toolchain.root / (object.string() + ".log"));
+    if (!worker.ok) worker.log += log_in(worker.executable.string() + ".log");
     if (!worker.ok && worker.log.empty()) worker.log = result.output;
   }
   return built;

@@ -85,6 +85,7 @@ struct WorkerBuilt {
   std::filesystem::path executable;                                ///< or the library
   std::string log;                                                 ///< the compiler's errors and warnings
   std::map<std::filesystem::path, std::filesystem::path> objects;  ///< by source
+  double seconds = 0;  ///< processor time of the compilers, for all jobs that were built together
 };
 
 /// Builds all jobs; a failing job does not stop the others. Results by job name.

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,13 +62,16 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   void kill() const { ::kill(pid_, SIGKILL); }
-  /// Its exit code, or 128 + signal.
-  int wait() {
+  /// Its exit code, or 128 + signal. Adds its processor time.
+  int wait(double& seconds) {
     int status = 0;
+    rusage used{};
     const pid_t pid = std::exchange(pid_, -1);
-    while (::waitpid(pid, &status, 0) < 0) {
+    while (::wait4(pid, &status, 0, &used) < 0) {
       if (errno != EINTR) throw std::runtime_error("cannot get the exit status of a program: is SIGCHLD ignored?");
     }
+    for (const timeval& time : {used.ru_utime, used.ru_stime})
+      seconds += double(time.tv_sec) + 1e-6 * double(time.tv_usec);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
   bool ended() const {
@@ -216,7 +220,7 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
       take_lines(pending, options.on_line);
     }
   }
-  result.exit_code = child.wait();
+  result.exit_code = child.wait(result.seconds);
   return result;
 }
 

@@ -25,6 +25,7 @@ struct CommandResult {
   int exit_code = 0;  ///< 128 + signal if it was killed
   bool timed_out = false;
   std::string output;  ///< stdout and stderr, interleaved
+  double seconds = 0;  ///< processor time, with that of its descendants
 };
 
 /// Runs argv[0] (looked up in PATH if it has no slash). std::runtime_error if it cannot be started.
