@@ -48,10 +48,9 @@ std::optional<GradedSubmission> read_record(const fs::path& folder) {
   if (!fs::is_regular_file(path)) return {};
   try {
     return submission_from_json(json::parse(book::read_file(path)));
-  } catch (const json::exception&) {
-  } catch (const std::invalid_argument&) {
+  } catch (const std::exception&) {
+    return {};
   }
-  return {};
 }
 
 /// A hash of everything on which a submission's result depends.

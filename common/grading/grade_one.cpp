@@ -143,10 +143,8 @@ class Mirror {
   void leave_out(std::vector<Composed>& files, bool at_once, const BuildChapter& build,
                  std::vector<std::string>& notes) const {
     std::vector<std::pair<Composed*, book::Additions::Block>> wanted;
-    for (Composed& file : files) {
-      for (const book::Additions::Block& block : std::exchange(file.added.blocks, {}))
-        wanted.emplace_back(&file, block);
-    }
+    for (Composed& file : files)
+      for (const auto& block : std::exchange(file.added.blocks, {})) wanted.emplace_back(&file, block);
     int tries = 16;
     // Adds the blocks [from, to) that compile beside those before them. Most often one of many does not.
     const std::function<void(std::size_t, std::size_t)> add = [&](std::size_t from, std::size_t to) {
@@ -421,16 +419,12 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
   }
 }
 
-/// The first failure, or the reason why no test ran; empty if all tests passed.
+/// The worst result, or the reason why no test ran; empty if all tests passed.
 std::string what_failed(const ChapterRun& run) {
   if (run.none_failed() && run.count(Result::passed) > 0) return "";
-  std::string why = "no test ran";
-  for (const Verdict& verdict : run.tests) {
-    if (verdict.result == Result::passed) continue;
-    why = fmt::format("\"{}\": {}\n{}", verdict.test, name(verdict.result), verdict.message);
-    if (verdict.result != Result::skipped) break;
-  }
-  return why;
+  const auto worst = std::ranges::max_element(run.tests, {}, &Verdict::result);
+  if (worst == run.tests.end()) return "no test ran";
+  return fmt::format("\"{}\": {}\n{}", worst->test, name(worst->result), worst->message);
 }
 
 }  // namespace

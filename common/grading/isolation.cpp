@@ -59,7 +59,6 @@ bool is_header(const fs::path& path) {
 constexpr const char* kWorkshops = "workbook-grading-";
 constexpr const char* kInspect = "workbook_inspect";
 constexpr double kPatience = 4;                         ///< the ratio of a compiler's wall-clock limit to its CPU limit
-constexpr double kLeastUsual = 4;                       ///< CPU seconds that compiling any chapter may take
 constexpr const char* kWorkerSeconds = "600";           ///< CPU time
 constexpr const char* kCompilersMemory = "1610612736";  ///< bytes of address space
 
@@ -433,16 +432,14 @@ void Workshop::open_stage(unsigned slot, unsigned thread, const fs::path& stage)
 void Workshop::learn_or_judge(unsigned slot, const std::string& name, const worker::Toolchain& toolchain,
                               const WorkerJob& staged, WorkerBuilt& built) {
   const auto key = [&](const fs::path& source) { return source_key(staged, toolchain.root, source); };
-  const auto books_file = [&](const fs::path& source) {
-    return folder_ / "objects" / (book::hash(key(source)) + ".names");
-  };
+  const auto names = [&](const fs::path& source) { return folder_ / "objects" / book::hash(key(source) + ".names"); };
   const bool books = name.starts_with(kBooks);
   if (books) {
     const std::lock_guard lock(mutex_);
     for (const fs::path& source : staged.sources) {
       known_[{slots_, key(source)}].books_names = judge::refused_names(judge::preprocessed(built.objects.at(source)));
       if (!judge::is_answer(source))
-        book::write_file(books_file(source),
+        book::write_file(names(source),
                          fmt::format("{}\n", fmt::join(judge::names_in(built.objects.at(source)), "\n")));
     }
   }
@@ -455,7 +452,7 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
         toolchain, staged, built,
         [&](const fs::path& source, const judge::ObjectRules& rules) {
           return judge::inspect(command, built.objects.at(source), rules,
-                                judge::is_answer(source) ? "" : books_file(source).string(),
+                                judge::is_answer(source) ? "" : names(source).string(),
                                 toolchain.backends.at(staged.backend).objects);
         },
         [&](const fs::path& source) -> const judge::NameCounts& {
@@ -512,10 +509,10 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   {
     const std::lock_guard lock(mutex_);
     double& books = books_seconds_[job.backend];
-    if (job.name.starts_with(kBooks))
-      books = std::max(books, built.seconds);
-    else  // a submission that compiles slowly without reaching the limit
-      lost_[slot] += std::max(0.0, built.seconds / (2 * std::max(books, kLeastUsual)) - 1);
+    if (job.name.starts_with(kBooks)) books = std::max(books, built.seconds);
+    // Slow code costs a submission as timeouts do. The book's own has lost nothing; no chapter needs less than 4
+    // seconds.
+    lost_[slot] += std::max(0.0, built.seconds / (2 * std::max(books, 4.0)) - 1);
   }
   if (built.ok) learn_or_judge(slot, job.name, toolchain, staged, built);
   if (built.ok) hand_over(slot, job.name, built);

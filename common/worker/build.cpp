@@ -23,13 +23,16 @@ std::string contents(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The beginning of a log. A compiler's messages about a student's code may have no end.
+/// A log, of a long one the beginning and the end. A compiler's messages about a student's code may have no end.
 std::string log_in(const fs::path& path) {
-  std::string text(1 << 20, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(text.data(), std::streamsize(text.size()));
-  text.resize(std::size_t(file.gcount()));
-  return text;
+  constexpr std::streamoff longest = 1 << 20, last = 1 << 10;
+  std::string text(std::size_t(longest), '\0');
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  if (size <= longest) return contents(path);
+  file.seekg(0).read(text.data(), longest);
+  file.seekg(std::max(longest, size - last));
+  return text + std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 /// A path in the syntax of a ninja build statement.
