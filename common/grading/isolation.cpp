@@ -451,9 +451,11 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
     const std::string said = judge::not_allowed(
         toolchain, staged, built,
         [&](const fs::path& source, const judge::ObjectRules& rules) {
-          return judge::inspect(command, built.objects.at(source), rules,
-                                judge::is_answer(source) ? "" : names(source).string(),
-                                toolchain.backends.at(staged.backend).objects);
+          const std::string books = judge::is_answer(source) ? "" : names(source).string();
+          const auto& taken = toolchain.backends.at(staged.backend).objects;
+          judge::Inspected found = judge::inspect(command, built.objects.at(source), rules, books, taken);
+          built.seconds += found.seconds;
+          return found;
         },
         [&](const fs::path& source) -> const judge::NameCounts& {
           const std::lock_guard lock(mutex_);
@@ -463,7 +465,6 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
     built.ok = said.empty();
     built.log += said + (built.ok ? "" : "notes/allowed.md explains the rules and what to write instead\n");
   }
-  // Jobs that only test compilation are not checked.
   if (built.ok && !name.starts_with(kTried)) keep_objects(books ? slots_ : slot, toolchain, staged, built);
 }
 
@@ -506,15 +507,14 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
         known_[{slot, source_key(staged, stage, source)}].books_names = judge::refused_names(book::read_file(text));
     return built;
   }
+  if (built.ok) learn_or_judge(slot, job.name, toolchain, staged, built);
   {
     const std::lock_guard lock(mutex_);
     double& books = books_seconds_[job.backend];
     if (job.name.starts_with(kBooks)) books = std::max(books, built.seconds);
-    // Slow code costs a submission as timeouts do. The book's own has lost nothing; no chapter needs less than 4
-    // seconds.
+    // Slow code costs a submission as timeouts do; the book's own costs nothing. No chapter takes less than 4 s.
     lost_[slot] += std::max(0.0, built.seconds / (2 * std::max(books, 4.0)) - 1);
   }
-  if (built.ok) learn_or_judge(slot, job.name, toolchain, staged, built);
   if (built.ok) hand_over(slot, job.name, built);
   if (!built.ok) explain(slot, seconds, built);
   fs::remove_all(stage);

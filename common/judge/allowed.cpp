@@ -170,8 +170,10 @@ Inspected inspect(const std::vector<std::string>& command, const fs::path& objec
   argv.insert(argv.end(), taken.begin(), taken.end());
   const worker::CommandResult result = worker::run_command(argv);
   const auto document = nlohmann::json::parse(result.output, nullptr, /*allow_exceptions=*/false);
-  if (result.exit_code == 0 && !document.is_discarded()) return document.get<Inspected>();
-  return {{}, {{"takes too much memory or time to check"}}};
+  Inspected inspected{{}, {{"takes too much memory or time to check"}}};
+  if (result.exit_code == 0 && !document.is_discarded()) document.get_to(inspected);
+  inspected.seconds = result.seconds;
+  return inspected;
 }
 
 std::string not_allowed(const worker::Toolchain& toolchain, const worker::WorkerJob& job,

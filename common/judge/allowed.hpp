@@ -27,6 +27,7 @@ std::string preprocessed(const std::filesystem::path& object);
 struct Inspected {
   NameCounts names;
   std::vector<Refusal> refused;  ///< refused_in_object
+  double seconds = 0;            ///< processor time of the program that has read it
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Inspected, names, refused)
 Inspected inspect(const std::filesystem::path& object, const ObjectRules& rules);

@@ -16,7 +16,7 @@
 int main(int argc, char** argv) {
   using namespace workbook;
   if (argc < 4) return 2;
-  constexpr rlim_t memory = 1 << 30, seconds = 10;
+  constexpr rlim_t memory = 1 << 30, seconds = 3;
   for (const auto& [resource, most] : {std::pair{RLIMIT_AS, memory}, {RLIMIT_CPU, seconds}, {RLIMIT_CORE, rlim_t(0)}}) {
     rlimit limit{};
     if (::getrlimit(resource, &limit) != 0) return 2;
