@@ -193,7 +193,7 @@ Runner declare_grade(Options& options) {
       .option(
           "--total-time", given->total_time,
           "Time limit of all tests of a chapter, in seconds, of which each exercise gets a share (default: for each "
-          "exercise 20 times the time of the book's solution, at least 15)")
+          "exercise 10 times the time of the book's solution, at least 15)")
       .allow(number(1, 86400, "seconds, from 1 to 86400"));
   options
       .option("--build-time", given->build_time,

@@ -468,7 +468,7 @@ void learn_solutions(const Course& course, Shared& shared) {
 
 void prove_solutions(const Course& course, Shared& shared) {
   const Workspace& workspace = course.workspace;
-  constexpr double least = 15, times_the_solution = 20;
+  constexpr double least = 15, times_the_solution = 10;
   for (const Chapter& chapter : course.chapters) {
     std::map<std::string, double> taken;
     for (const Backend backend : course.backends.at(chapter.number)) {
