@@ -96,6 +96,7 @@ std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, 
     ++running->block->launch->changes;
     running->block->polling = {};
     note_signal(*running);
+    note_signal_seen(*running->block);
   }
   if (observed != nullptr) {
     observe_atomic(*observed, reinterpret_cast<std::uintptr_t>(address),

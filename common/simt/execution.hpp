@@ -205,6 +205,8 @@ struct Block {
   MatrixCosts matrix_costs;
   Polling polling;
   int writers = 0;  ///< threads that have written scratch memory by plain stores
+  /// Whether it has called __threadfence() since its first atomic on an integer, or volatile read.
+  enum class SecondFence : std::uint8_t { not_needed, missing, called } second_fence{};
   std::vector<Note> notes;
   std::vector<Interval> intervals;  ///< of block 0
   bool damaged = false;             ///< an error has ended a thread: consequences are not reported

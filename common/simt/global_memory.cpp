@@ -397,21 +397,30 @@ void follow_scratch(Lane& lane, const Tensor& tensor, std::uintptr_t address, st
     const Writer writer = Writer::from(word);
     if (!(word & kByThread) || writer.block == reader.block || writer.block == Writer::kMostBlocks) continue;
     const Visible visible = visible_write(*lane.block->launch, writer.block, writer.thread);
-    if (visible == Visible::yes) continue;
-    const bool signalled = visible == Visible::no;
-    Finding finding = finding_of(lane, signalled ? Mistake::missing_fence : Mistake::uninitialised_global, pc, "reads");
+    if (visible == Visible::yes && lane.block->second_fence != Block::SecondFence::missing) continue;
+    const bool not_written = visible == Visible::not_signalled;
+    Finding finding =
+        finding_of(lane, not_written ? Mistake::uninitialised_global : Mistake::missing_fence, pc, "reads");
     finding.other = {address_of_code(static_cast<std::uint32_t>(word)), "writes"};
     finding.variable.name = tensor.name;
-    finding.what =
-        words("element ", i, " of ", tensor.name,
-              signalled ? " may not be visible: " : " may not be written yet: ", writer.text(), ", wrote it, and ",
-              signalled ? "no __threadfence() and barrier order that before the block's signal"
-                        : "the block has not signalled since");
-    finding.advice = signalled
-                         ? "the writing threads reach a barrier, then one thread calls __threadfence(), and only then "
-                           "the atomic operation that signals the other blocks"
-                         : "a block reads what another has written only when that block has signalled, by an atomic "
-                           "operation after the write and a barrier";
+    const std::string element = words("element ", i, " of ", tensor.name),
+                      by = words(writer.text(), ", wrote it, and ");
+    if (not_written) {
+      finding.what = words(element, " may not be written yet: ", by, "the block has not signalled since");
+      finding.advice =
+          "read what another block has written only when that block has signalled, by an atomic operation after the "
+          "write and a barrier";
+    } else if (visible == Visible::no) {
+      finding.what = words(element, " may not be visible: ", by,
+                           "no __threadfence() and barrier order that before the block's signal");
+      finding.advice =
+          "the writing threads reach a barrier, then one thread calls __threadfence(), and only then the atomic "
+          "operation that signals the other blocks";
+    } else {
+      finding.what = words(element, " may be read too early: ", by,
+                           "this block has called no __threadfence() since it has seen the signal");
+      finding.advice = "call __threadfence() between the atomic operation and the reads";
+    }
     note_finding(lane, std::move(finding));
     return;
   }

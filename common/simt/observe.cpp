@@ -87,8 +87,9 @@ inline void observe_volatile_write(const volatile void* memory, unsigned size, c
 }
 inline void observe_volatile(const volatile void* memory, unsigned size, const void* pc) {
   observe(memory, size, Access::read, pc, /*is_volatile=*/true);
-  if (observed != nullptr && find_tensor(reinterpret_cast<std::uintptr_t>(memory)) != nullptr)
-    poll(*observed, reinterpret_cast<std::uintptr_t>(memory), size, pc);
+  if (observed == nullptr || find_tensor(reinterpret_cast<std::uintptr_t>(memory)) == nullptr) return;
+  note_signal_seen(*observed->block);
+  poll(*observed, reinterpret_cast<std::uintptr_t>(memory), size, pc);
 }
 
 /// A struct copied as a whole: the GPU moves it in chunks of up to 16 bytes.

@@ -15,6 +15,7 @@ bool ordered(const Lane& writer, const Lane& lane) {
 }  // namespace
 
 void begin_writes(Block& block) {
+  block.second_fence = {};
   if (block.writers == 0) return;
   block.writers = 0;
   for (Lane& lane : block.lanes) lane.wrote_at = 0;
@@ -27,8 +28,14 @@ void note_scratch_write(Lane& lane) {
 }
 
 void note_fence(Lane& lane) {
+  auto& second = lane.block->second_fence;
+  if (second == Block::SecondFence::missing) second = Block::SecondFence::called;
   if (lane.block->writers == 0) return;
   for (Lane& writer : lane.block->lanes) writer.write_visible |= ordered(writer, lane);
+}
+
+void note_signal_seen(Block& block) {
+  if (block.second_fence == Block::SecondFence::not_needed) block.second_fence = Block::SecondFence::missing;
 }
 
 void note_signal(Lane& lane) {

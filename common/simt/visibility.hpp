@@ -4,8 +4,10 @@
 // A write is visible to the whole device if its thread calls __threadfence() after it, or if another thread does, after
 // a barrier of both (fences are cumulative: PTX ISA, "Memory Consistency Model"). The signal must come after the fence
 // and, if another thread gives it, after a barrier. Only plain stores to scratch memory are followed, by thread: once
-// its block has signalled a visible write of a thread, later ones of the same launch count as visible too. Not checked:
-// the fence that the reader needs after it has seen the signal.
+// its block has signalled a visible write of a thread, later ones of the same launch count as visible too.
+//
+// The reading block needs a fence too, of any of its threads, after its first atomic operation or volatile read, by
+// which it may have seen the signal.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,8 @@ void begin_writes(Block& block);
 void note_scratch_write(Lane& lane);
 void note_fence(Lane& lane);
 void note_signal(Lane& lane);
+/// An atomic on an integer, or a volatile read: the block may have seen another one's signal.
+void note_signal_seen(Block& block);
 /// Whether what a thread of another block has written is visible to a reader.
 enum class Visible {
   yes,

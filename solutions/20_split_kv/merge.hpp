@@ -50,7 +50,7 @@ template <int d, int warps>
 __device__ __forceinline__ Merged merge_warps(const Shared<d, warps>& smem, int row, int column) {
   float4 O = make_float4(0, 0, 0, 0);
   float m = -INFINITY, l = 0;
-  // TODO(20.8) The row's O, relative to the largest m of the warps, divided by l; and m + log2 l. A warp may have had
+  // TODO(20.8) m and l of the row, and its O, relative to the largest m of the warps, divided by l. A warp may have had
   // no keys (about 10 lines).
   // BEGIN 20.8
 #pragma unroll
@@ -74,8 +74,9 @@ __device__ __forceinline__ Merged merge_warps(const Shared<d, warps>& smem, int 
 /// *finished, the number of blocks that have called it, is 0 again after the last.
 template <int d, int warps>
 __device__ __forceinline__ bool is_last_block(Shared<d, warps>& smem, unsigned* finished, unsigned blocks) {
-  // TODO(20.10) When all threads have written, thread 0 makes their results visible to the whole device, and increments
-  // the counter by atomicInc(finished, blocks - 1). smem.is_last tells the others the answer (about 8 lines).
+  // TODO(20.10) When all threads have written, thread 0 makes their results visible to the whole device, increments the
+  // counter by atomicInc(finished, blocks - 1), and calls __threadfence() again. smem.is_last tells the others the
+  // answer (about 8 lines).
   // BEGIN 20.10
   __syncthreads();  // all threads have written
   if (threadIdx.x == 0) {

@@ -58,10 +58,10 @@ __global__ void sum_in_last_block(float* written, unsigned* finished, unsigned* 
   const unsigned group = blockIdx.x / blocks, t = threadIdx.x;
   written[blockIdx.x * blockDim.x + t] = float(blockIdx.x % blocks + 1);
   if (!ch20::is_last_block(smem, finished + group, blocks)) return;
-  if (t == 0) atomicAdd(lasts + group, 1u);
   float sum = 0;
   for (unsigned b = 0; b < blocks; ++b) sum += written[(group * blocks + b) * blockDim.x + t];
   sums[group * blockDim.x + t] = sum;
+  if (t == 0) atomicAdd(lasts + group, 1u);
 }
 
 // groups, blocks, launches -> lasts, counters (groups), uint32: the blocks that were the last of their group, in all

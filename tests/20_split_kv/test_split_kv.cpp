@@ -380,8 +380,8 @@ TEST_CASE("the partial results are read and written as the formulas say", "[20.9
           d, count);
       expect_count(reply, "partial_O.store_bytes", rows * double(d) * 4, why, "", "traffic");
       expect_count(reply, "partial_O.load_bytes", rows * double(d) * 4, why,
-                   "your code does not read each partial O once; the merge of a row must read the partial O of each "
-                   "thread block that shares the row's head",
+                   "your code does not read each partial O exactly once; the merge of a row must read the results of "
+                   "the blocks that share the row's head, each once, and no others",
                    "partials-read");
       expect_count(reply, "partial_lse.store_bytes", rows * 4,
                    fmt::format("splits·B·H·4 bytes of partial LSE, d={}, splits={}", d, count), "", "traffic");

@@ -70,7 +70,7 @@ __device__ float sum_of_blocks(const float* scratch) {
   float sum = 0;
   for (unsigned b = 0; b < gridDim.x; ++b) {
     const unsigned i = b * blockDim.x + threadIdx.x;
-    sum += scratch[i];  // bug: no_fence   bug: fence_after_signal   bug: fence_before_barrier
+    sum += scratch[i];  // bug: no_fence   bug: fence_after_signal   bug: fence_before_barrier   bug: no_second_fence
   }
   return sum;
 }
@@ -91,6 +91,12 @@ __global__ void fence_before_barrier(float* scratch, unsigned* counter, float* b
   scratch[blockIdx.x * blockDim.x + threadIdx.x] = 1;  // other: fence_before_barrier
   if (threadIdx.x == 0) __threadfence();               // of this thread's writes only
   __syncthreads();
+  if (is_last(counter)) b[threadIdx.x] = sum_of_blocks(scratch);
+}
+__global__ void no_second_fence(float* scratch, unsigned* counter, float* b) {
+  scratch[blockIdx.x * blockDim.x + threadIdx.x] = 1;  // other: no_second_fence
+  __syncthreads();
+  if (threadIdx.x == 0) __threadfence();
   if (is_last(counter)) b[threadIdx.x] = sum_of_blocks(scratch);
 }
 template <void (*kernel)(float*, unsigned*, float*)>
@@ -338,6 +344,7 @@ constexpr Case cases[] = {
      "read of uninitialised global memory", "scratch"},
     {"no_fence", last_of_four<no_fence>, "write not visible to the other blocks", "scratch"},
     {"fence_after_signal", last_of_four<fence_after_signal>, "write not visible to the other blocks", "scratch"},
+    {"no_second_fence", last_of_four<no_second_fence>, "write not visible to the other blocks", "scratch"},
     {"fence_before_barrier", last_of_four<fence_before_barrier>, "write not visible to the other blocks", "scratch"},
     {"never_written",
      [] {

@@ -92,10 +92,11 @@ constexpr ReportCause causes[] = {
      "read, in the tail as well, or the read must not happen"},
     {simt::Mistake::missing_fence, "missing-fence",
      "a thread block reads what another one has written, but that write may not be visible yet; the writing block must "
-     "pass a barrier and call __threadfence() before the atomic operation that signals the others"},
+     "pass a barrier and call __threadfence() before its atomic operation, and the reading block __threadfence() "
+     "after"},
     {simt::Mistake::uninitialised_global, "uninitialised-global",
-     "your code reads global memory that nothing has written; the write must come first and cover every element that "
-     "is read"},
+     "your code reads global memory before anything is known to have written it; the write, or the signal of the "
+     "thread block that writes, must come first, and the writes must cover every element that is read"},
     {simt::Mistake::written_twice, "written-twice",
      "an output element is written more than once; each must be written once, by one thread"},
     {simt::Mistake::never_written, "never-written",
