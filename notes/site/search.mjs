@@ -3,7 +3,7 @@
 import MiniSearch from 'minisearch';
 import { stemmer } from 'stemmer';
 
-const silent = new Set('a an and are do does for how i in is it of on or the to what where which why with'.split(' '));
+const silent = new Set('a an and are can do does for how i in is it mean meaning my of on or the this to what where which why with'.split(' '));
 const word = /(\d+(?:\.\d+)+|[\p{L}\p{N}]+)/u;
 const tokenize = (text) => text.split(word).filter((part, i) => i % 2 === 1);
 /// "padded" and "padding" are one word, and so are "specialisation" and "specialization".
@@ -43,11 +43,12 @@ export function indexes(pages) {
 /// What is named like the query, but for notes; then headings, then the text, in both lessons first:
 /// {page, title, url, text, terms}. A synonym finds what its term finds, a name in code the text that introduces it.
 export function find(words, headings, text) {
-  const query = words.replace(/^\s*(exercise|test)\s+(?=\d)/i, '').trim(), named = key(query), name = query.includes('_');
-  const hits = (more) => {
+  const number = /^\s*(?:exercise|ex|test|task|problem)?\.?\s*(\d+\.\d+)(?:\s*(?:exercise|task|problem))?\s*$/i.exec(words)?.[1];
+  const query = (number ?? words.replace(/^\s*(exercise|test)\s+(?=\d)/i, '')).trim(), named = key(query), name = query.includes('_');
+  const hits = (more, combineWith = 'AND') => {
     const exact = headings.search(query, more).filter(({ names }) => names.includes(named));
     const names = [query, ...exact.filter(({ term }) => term).map(({ title }) => title)], found = new Map();
-    const queries = names.map((name) => ({ combineWith: 'AND', queries: [name] }));
+    const queries = names.map((name) => ({ combineWith, queries: [name] }));
     for (const [level, index] of [[2, headings], [0, text]]) {
       for (const { id, score, terms } of index?.search({ combineWith: 'OR', queries }, more) ?? []) {
         const document = { ...headings.getStoredFields(id), ...text?.getStoredFields(id) };
@@ -58,8 +59,11 @@ export function find(words, headings, text) {
     }
     return [...found.values()].sort((a, b) => b.order - a.order || b.score - a.score);
   };
-  const exact = hits({});
-  return exact.length > 0 ? exact : hits({ fuzzy: 0.2 });
+  let found = hits({});
+  if (found.length === 0) found = hits({ fuzzy: 0.2 });
+  // At last what has some of the words, most words first.
+  if (found.length === 0) found = hits({}, 'OR').sort((a, b) => b.terms.length - a.terms.length);
+  return found;
 }
 
 /// The words of a text, alternating: not found, found, not found, …
