@@ -86,8 +86,8 @@ __device__ __forceinline__ void store_rounded(Element* to, const float4& O) {
 
 /// One warp merges a row of the partial results of all blocks that share a head. O and lse are at the head's group.
 template <class Element, int d, int Br>
-__device__ __forceinline__ void merge_blocks(const Partial& partial, const Cut& cut, std::int64_t head,
-                                             const Rows& rows, int row, Element* O, float* lse) {
+__device__ __forceinline__ void merge_row(const Partial& partial, const Cut& cut, std::int64_t head, const Rows& rows,
+                                          int row, Element* O, float* lse) {
   const std::int64_t first = cut.first_block(head), last = cut.last_block(head);
   const int lane = threadIdx.x % 32, column = lane * (d / 32);
   float m = -INFINITY, l = 0, sum[d / 32] = {};  // of the blocks so far, relative to m
@@ -113,6 +113,14 @@ __device__ __forceinline__ void merge_blocks(const Partial& partial, const Cut& 
     *reinterpret_cast<std::uint32_t*>(&O[rows.memory_row(row) * d + column + e]) =
         cvt_rn_x2<Element>(sum[e] * inverse, sum[e + 1] * inverse);
   if (lane == 0) lse[rows.memory_row(row)] = (m + log2f(l)) * ln_2;
+}
+
+/// A block merges all rows of the head, one per warp.
+template <class Element, int d, int Br, int warps>
+__device__ __forceinline__ void merge_blocks(const Partial& partial, const Cut& cut, std::int64_t head,
+                                             const Rows& rows, Element* O, float* lse) {
+  for (int row = threadIdx.x / 32; row < Br && rows.exists(row); row += warps)
+    merge_row<Element, d, Br>(partial, cut, head, rows, row, O, lse);
 }
 
 }  // namespace

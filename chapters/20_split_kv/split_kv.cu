@@ -64,8 +64,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps * blocks_per_sm(d))
       load_V(registers, V_head, key + warps * unit, end_key);
     }
 
-    Element* const O_group = O + kv_head * rows.count * d;
-    float* const lse_group = lse + kv_head * rows.count;
+    const std::int64_t of_group = kv_head * rows.count;  // rows of O before the head's group
     const auto blocks = unsigned(cut.last_block(head) - cut.first_block(head) + 1);  // that share the head
     const std::int64_t slot = cut.partial(blockIdx.x, head) * Br;
 #pragma unroll
@@ -81,14 +80,13 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps * blocks_per_sm(d))
           *reinterpret_cast<float4*>(&partial.O[(slot + row) * d + column]) = merged.O;
           if (column == 0) partial.lse[slot + row] = merged.lse;
         } else {
-          store_rounded(&O_group[rows.memory_row(row) * d + column], merged.O);
-          if (column == 0) lse_group[rows.memory_row(row)] = merged.lse * ln_2;
+          store_rounded(&O[(of_group + rows.memory_row(row)) * d + column], merged.O);
+          if (column == 0) lse[of_group + rows.memory_row(row)] = merged.lse * ln_2;
         }
       }
     }
     if (blocks > 1 && is_last_block(smem, partial.finished + head, blocks))
-      for (int row = warp; row < Br && rows.exists(row); row += warps)
-        merge_blocks<Element, d, Br>(partial, cut, head, rows, row, O_group, lse_group);
+      merge_blocks<Element, d, Br, warps>(partial, cut, head, rows, O + of_group * d, lse + of_group);
   }
 }
 
