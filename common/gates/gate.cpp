@@ -19,7 +19,7 @@ constexpr Gate kGates[] = {
     {"order", Gate::Runs::always, check_order},
     {"lessons", Gate::Runs::always, check_lessons},
     {"language", Gate::Runs::always, check_language},
-    {"pictures", Gate::Runs::always, check_pictures},
+    {"pictures", Gate::Runs::for_chapter, check_pictures},
     {"format", Gate::Runs::always, check_format},
     {"launcher", Gate::Runs::always, check_launcher},
     {"solutions", Gate::Runs::always, check_solutions},
@@ -27,7 +27,7 @@ constexpr Gate kGates[] = {
     {"stub trees", Gate::Runs::always, check_stub_trees},
     {"one open", Gate::Runs::for_chapter, check_one_open},
     {"one wrong", Gate::Runs::for_chapter, check_one_wrong},
-    {"tests fail", Gate::Runs::always, check_tests_fail},
+    {"tests fail", Gate::Runs::always, check_tests_fail, "killed"},
     {"mutants", Gate::Runs::for_chapter, check_mutants},
     {"parts", Gate::Runs::whole_book, check_parts},
     {"run", Gate::Runs::whole_book, check_run},
@@ -43,8 +43,11 @@ constexpr Gate kGates[] = {
 };
 
 bool is_wanted(const Gate& gate, const CheckOptions& options) {
-  if (std::ranges::count(options.also, gate.name) > 0) return true;
-  if (!options.gates.empty()) return std::ranges::count(options.gates, gate.name) > 0;
+  const auto is_named = [&](std::string_view name) {
+    return std::ranges::count(options.also, name) + std::ranges::count(options.gates, name) > 0;
+  };
+  if (is_named(gate.name)) return true;
+  if (!options.gates.empty() || is_named(gate.within) || (options.full && *gate.within != 0)) return false;
   return options.full || gate.runs == Gate::Runs::always ||
          gate.runs == (options.chapter ? Gate::Runs::for_chapter : Gate::Runs::whole_book);
 }

@@ -55,6 +55,7 @@ struct Gate {
     in_full_check  ///< only if asked for: it takes long
   } runs;
   void (*run)(Inspection& inspection, Findings& findings);
+  const char* within = "";  ///< a gate that checks all this and more: if that one runs, this one does not
 };
 struct CheckOptions {
   bool full = false;               ///< also the gates that take long
