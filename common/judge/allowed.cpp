@@ -25,6 +25,9 @@ struct Instead {
 constexpr std::string_view kInstruction =
                                "the book's headers have a function for every instruction that a lesson names",
                            kPlain = "write the access in plain C++, so that the simulator records it",
+                           kConstant =
+                               "device code may read constants (const, constexpr, __constant__); store what changes in "
+                               "registers, shared memory or a tensor",
                            kAttribute = "remove the attribute that places it there",
                            kThread =
                                "run in the thread that calls your function; a kernel's threads are those of its grid";
@@ -37,6 +40,7 @@ constexpr std::array kInstead{
     Instead{"calls mempcpy", kPlain},
     Instead{"calls str", kPlain},
     Instead{"calls qsort", kPlain},
+    Instead{"declares ", kConstant},
     Instead{"includes ", "call the functions that the lesson names; each source file is compiled separately"},
     Instead{"uses ", "remove it: it exempts code from the checks"},
     Instead{"defines ", "choose another name: the program that links your code already defines this one"},

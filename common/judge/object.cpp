@@ -209,7 +209,8 @@ bool is_kernels_own(std::string_view name) {
 
 /// The functions of the C library that a chapter's code may need: memory, strings, numbers, sorting, printing, time.
 /// Functions that request pages, files, processes or threads from the system are excluded; in kernels also those that
-/// move data where the simulator does not observe it. (It observes memcpy, memmove and memset.)
+/// read or write memory where the simulator does not observe it, or keep a state. (It observes memcpy, memmove and
+/// memset.)
 bool is_of_c(std::string_view name, bool kernels) {
   constexpr std::string_view exact =
       R"(_GLOBAL_OFFSET_TABLE_ __libc_single_threaded __dso_handle __stack_chk_fail __assert_fail __errno_location
@@ -217,9 +218,10 @@ bool is_of_c(std::string_view name, bool kernels) {
       getenv clock time difftime qsort bsearch abs labs llabs div ldiv rand srand rand_r malloc calloc realloc free
       aligned_alloc posix_memalign asprintf vasprintf bcmp fflush printf fprintf
       sprintf snprintf vprintf vfprintf vsprintf vsnprintf puts putchar putc fputs fputc fwrite clock_gettime)";
-  constexpr std::string_view beginnings = "mem str is ato __isoc23_str",
-                             in_kernels = "memcpy memmove memset memcmp strlen is",
-                             not_in_kernels = "qsort bsearch asprintf vasprintf sprintf snprintf vsprintf vsnprintf";
+  constexpr std::string_view beginnings = "mem str is ato __isoc23_str", in_kernels = "memcpy memmove memset strlen is",
+                             not_in_kernels =
+                                 "qsort bsearch asprintf vasprintf sprintf snprintf vsprintf vsnprintf "
+                                 "bcmp rand srand rand_r";
   // If the compiler defines _FORTIFY_SOURCE by default, as on Ubuntu, printf is __printf_chk.
   if (name.starts_with("__") && name.ends_with("_chk")) return is_of_c(name.substr(2, name.size() - 6), kernels);
   if (kernels && is_one_of(not_in_kernels, name)) return false;
@@ -242,11 +244,24 @@ std::string library_of(const std::string& name) {
   return "";
 }
 
-/// The compiler's runtime libraries and the mathematical functions, except for is_refused_of_library.
-bool is_of_compiler(const std::string& name) {
+/// The mathematical functions of double numbers that take and return values alone, and those that the simulator
+/// observes: frexp, modf, sincos.
+bool is_observed_function(std::string_view name) {
+  constexpr std::string_view own =
+      R"(acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim
+      floor fma fmax fmin fmod frexp hypot ilogb ldexp llrint llround log log10 log1p log2 logb lrint lround modf nearbyint
+      nextafter pow rint round roundeven scalbln scalbn sin sincos sinh sqrt tan tanh tgamma trunc)";
+  const std::string_view of_double = name.substr(0, name.size() - 1);  // if it is for float or long double
+  return is_one_of(own, name) || ((name.ends_with('f') || name.ends_with('l')) && is_one_of(own, of_double));
+}
+
+/// The compiler's runtime libraries and the mathematical functions, except for is_refused_of_library. In kernels only
+/// functions that keep no state and access no memory.
+bool is_of_compiler(const std::string& name, bool kernels) {
   const std::string library = library_of(name);
-  constexpr std::string_view own = "libgcc_s. libstdc++. libm.";
-  return begins_with(own, library) && !name.starts_with("fe");  // fesetround, feenableexcept, …
+  constexpr std::string_view own = "libgcc_s. libstdc++. libm.", states = "__cxa_rethrow __cxa_current_exception_type";
+  if (!begins_with(own, library) || name.starts_with("fe")) return false;  // fesetround, feenableexcept, …
+  return !kernels || (library.starts_with("libm.") ? is_observed_function(name) : !is_one_of(states, name));
 }
 
 /// Parts of the standard library that start threads or programs, or open files. No answer needs them.
@@ -305,9 +320,21 @@ class Judge {
     return section < object_.sections.size() && (object_.sections[section].sh_flags & SHF_EXECINSTR) != 0;
   }
 
+  /// Whether the program may write to a section's memory, which all threads share.
+  bool is_writable(std::size_t section) const {
+    if (section == SHN_COMMON) return true;
+    if (section >= object_.sections.size()) return false;
+    const auto flags = object_.sections[section].sh_flags;
+    return (flags & SHF_ALLOC) != 0 && (flags & SHF_WRITE) != 0 && (flags & SHF_TLS) == 0 &&
+           !object_.section_names[section].starts_with(".data.rel.ro");
+  }
+  bool on_simulator() const { return rules_.kernels && !rules_.cuda; }
+
   bool may_call(std::string_view name) const {
     if (is_refused_of_library(name)) return false;
-    if (is_chapters(name) || is_standard(name) || is_of_c(name, rules_.kernels) || is_of_compiler(std::string(name)))
+    if (on_simulator() && name == "_ZSt17current_exceptionv") return false;  // another thread's
+    if (is_chapters(name) || is_standard(name) || is_of_c(name, rules_.kernels) ||
+        is_of_compiler(std::string(name), on_simulator()))
       return true;
     if (is_shared_of_the_book(name) || name == "_ZN8workbook4cuda16available_memoryEv") return true;
     if (rules_.kernels && (is_kernels_own(name) || is_hook(name))) return true;
@@ -326,6 +353,10 @@ class Judge {
   void defined(const Object::Symbol& symbol) {
     if (symbol.type == STT_OBJECT && is_code(symbol.section))
       refuse("has data in a code section: " + readable(symbol.name));
+    constexpr std::string_view of_compiler = "DW.ref.__gxx_personality_v0 _ZStL8__ioinit";  // and of <iostream>
+    if (on_simulator() && symbol.type == STT_OBJECT && is_writable(symbol.section) &&
+        !is_one_of(of_compiler, symbol.name) && !rules_.books.contains(symbol.name))
+      refuse("declares a static variable that is not constant: " + readable(symbol.name));
     if (symbol.binding == STB_LOCAL) return;
     if (is_chapters(symbol.name)) return;
     const bool is_shared = symbol.binding != STB_GLOBAL && symbol.section < object_.sections.size() &&

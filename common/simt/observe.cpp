@@ -4,6 +4,8 @@
 // Each function receives the address, and its name implies the size; its return address is the location in the kernel.
 // The stack of the running fiber is local memory and is not counted. The executable's thread-local storage and the
 // dynamic buffer are shared memory. Everything else is global memory, or an error.
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -174,6 +176,28 @@ SIMT_HOOK void* simt_memset(void* to, int value, std::size_t bytes) {
   simt::observe_range(reinterpret_cast<std::uintptr_t>(to), bytes, simt::Access::write, SIMT_CALLER);
   return std::memset(to, value, bytes);
 }
+
+// Functions of the mathematical library that write memory; the compiler calls sincos for a sine and a cosine of one
+// number. RTLD_NEXT: the library's own.
+#define SIMT_SINCOS(name, T)                                                                    \
+  SIMT_HOOK void name(T x, T* sine, T* cosine) {                                                \
+    simt::observe(sine, sizeof *sine, simt::Access::write, SIMT_CALLER);                        \
+    simt::observe(cosine, sizeof *cosine, simt::Access::write, SIMT_CALLER);                    \
+    static const auto compute = reinterpret_cast<void (*)(T, T*, T*)>(dlsym(RTLD_NEXT, #name)); \
+    compute(x, sine, cosine);                                                                   \
+  }
+#define SIMT_TWO_PARTS(name, T, Part)                                                       \
+  SIMT_HOOK T name(T x, Part* part) {                                                       \
+    simt::observe(part, sizeof *part, simt::Access::write, SIMT_CALLER);                    \
+    static const auto compute = reinterpret_cast<T (*)(T, Part*)>(dlsym(RTLD_NEXT, #name)); \
+    return compute(x, part);                                                                \
+  }
+SIMT_SINCOS(sincos, double)
+SIMT_SINCOS(sincosf, float)
+SIMT_TWO_PARTS(frexp, double, int)
+SIMT_TWO_PARTS(frexpf, float, int)
+SIMT_TWO_PARTS(modf, double, double)
+SIMT_TWO_PARTS(modff, float, float)
 
 // std::atomic, and the guards of static variables.
 #define SIMT_ATOMICS_OF_SIZE(bits, T)                                                                      \

@@ -452,6 +452,34 @@ TEST_CASE("code of kernels may call no C function that moves data unseen") {
   CHECK(whats(refused_in_object(object, {.kernels = true})) == "calls mempcpy\ncalls strncpy\n");
 }
 
+TEST_CASE("code of kernels may call no function that reads or writes memory unseen, and has no variables of its own") {
+  skip_if_sanitized();
+  const book::TemporaryFolder folder;
+  const fs::path object = folder / "answer.o";
+  const auto refused = [&](const std::string& body) {
+    const std::string source =
+        "#include <cmath>\n#include <cstdlib>\n#include <cstring>\n#include <exception>\n#include <iostream>\n"
+        "namespace ch04 {\n" +
+        body + "\n}\n";
+    REQUIRE(compile(folder, source, {"-O1", "-fno-builtin", "-c", "-o", object.string()}).exit_code == 0);
+    CHECK(refused_in_object(object, {}).empty());
+    return whats(refused_in_object(object, {.kernels = true}));
+  };
+  CHECK(refused("float f(float a, float b, int* c) { return remquof(a, b, c); }") == "calls remquof\n");
+  CHECK(refused("int f(const char* a, const char* b) { return memcmp(a, b, 4); }") == "calls memcmp\n");
+  CHECK(refused("int f(int a) { srand(a); return 1; }") == "calls srand\n");
+  CHECK(refused("std::exception_ptr f() { return std::current_exception(); }") == "calls std::current_exception()\n");
+  CHECK(refused("static float kept[4];\nfloat* f(int i) { return kept + i; }") ==
+        "declares a static variable that is not constant: ch04::kept\n");
+  CHECK(refused("float* f() { static float once = 1; return &once; }") ==
+        "declares a static variable that is not constant: ch04::f()::once\n");
+  CHECK(refused("float f(float a, int b) { return std::fma(std::exp2(a), std::ldexp(a, b), std::sqrt(a)); }").empty());
+  CHECK(refused("constexpr float table[2] = {1, 2};\nconst float* f(int i) { return table + i; }\n"
+                "void g(float a) { std::cout << a << std::endl; }")
+            .empty());
+  CHECK(refused("thread_local float shared[4];\nfloat* f(int i) { return shared + i; }").empty());
+}
+
 TEST_CASE("the book's answers contain nothing that an answer may not contain") {
   skip_if_sanitized();
   // Handed in, they have to get their points. What they are compiled from and by is what the gate "solutions" builds.

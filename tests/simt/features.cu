@@ -62,6 +62,11 @@ __global__ void write_of_static(float* b) {
   b[threadIdx.x] = kept[threadIdx.x];
 }
 
+__global__ void integer_into_static(float* b) {
+  static float kept;
+  b[threadIdx.x] = modff(b[threadIdx.x], &kept);
+}
+
 }  // namespace
 
 void run_annotated() {
@@ -94,6 +99,10 @@ void run_endless_barriers() {
 void run_write_of_static() {
   auto b = output("b", 32);
   launch(write_of_static, dim3(1), dim3(32), 0, b.data());
+}
+void run_integer_into_static() {
+  auto b = floats("b", 32);
+  launch(integer_into_static, dim3(1), dim3(32), 0, b.data());
 }
 void run_divergent_loop() {
   auto a = floats("a", 256);

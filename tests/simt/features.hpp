@@ -15,5 +15,7 @@ void run_endless_barriers();
 void run_divergent_loop();
 /// Writes a static variable of the kernel.
 void run_write_of_static();
+/// The same by a function of the mathematical library.
+void run_integer_into_static();
 
 }  // namespace zoo

@@ -43,6 +43,7 @@ TEST_CASE("an open exercise in a kernel is thrown by the launch, and its consequ
 
 TEST_CASE("a kernel may read static variables, and write none") {
   CHECK_THROWS_WITH(zoo::run_write_of_static(), ContainsSubstring("4 bytes, in a static variable"));
+  CHECK_THROWS_WITH(zoo::run_integer_into_static(), ContainsSubstring("4 bytes, in a static variable"));
 }
 
 TEST_CASE("annotations are kept by block") {
