@@ -148,7 +148,8 @@ const std::array kStyles{
 bool holds_declarations(const book::Region& region) {
   return !region.body.empty() &&
          (!region.body[0].starts_with(" ") || region.body[0].starts_with("  static __device__") ||
-          region.body[0].starts_with("  __device__") || region.body[0].starts_with("  template <"));
+          region.body[0].starts_with("  __device__") || region.body[0].starts_with("  __host__") ||
+          region.body[0].starts_with("  template <"));
 }
 
 /// The text with these lines after its last #include outside all regions.
