@@ -6,9 +6,12 @@ Qwen 3, on batches and on packed sequences.
 The library needs chapter 15, or 18 and 19. Compared with eager attention in fp32, the logits and the gradient of every
 parameter may have twice the error (root mean square, rms) of eager attention in bf16. The exit code is 0 if all have.
 
+Tensors of fewer than 8 numbers are pooled: the gradient of gpt-oss's router bias is two numbers, g and -g, and the ratio
+of two rounding errors of one number exceeds 2 in 3 of 10 cases. Such a parameter of all layers, batches and four random
+models, 48 such numbers, has one ratio; of as many numbers of one size it exceeds 2 in 2 of 1,000,000 cases.
+
 Two lower bounds of what is allowed:
-- The results are bf16, so an error of 2^-8 of a tensor's rms is always allowed. The gradient of gpt-oss's router bias
-  is two numbers g and -g: the ratio of two rounding errors of one number exceeds 2 in 3 of 10 cases.
+- The results are bf16, so an error of 2^-8 of a tensor's rms is always allowed.
 - With one visible key per query, P = 1, so dS = P (dP - D) and the gradients of q_proj and k_proj are exactly 0, also
   in eager attention. The stages compute dP and D as two fp32 sums of the same d products: they differ by at most
   2d·2^-24·|dO||V|. Thus |dK| <= 2d·2^-24·scale·|Q||V|·|dO|, where |dO| is |dV|. With d = 64 and the elements of Q and V
@@ -48,6 +51,8 @@ MODELS = {
     "Qwen 3, GQA 8:2": ("Qwen3Config", {"num_attention_heads": 8, "num_key_value_heads": 2}),
 }  # fmt: skip
 BATCHES = {"2 x 384": None, "packed 130, 1, 253, 37, 91": [130, 1, 253, 37, 91], "packed 1000, 24": [1000, 24]}
+FEWEST = 8  # numbers in a tensor that has a ratio of its own
+SEEDS = (7, 8, 9, 10)  # the last three for models with smaller tensors
 packed = None  # cu_seqlens of the batch, on the GPU
 
 
@@ -78,10 +83,11 @@ def results(model, ids, position_ids, weights, lengths, one_by_one):
     return {"logits": logits.detach().float()} | gradients
 
 
-def ratios(kind, options, lengths):
-    """The error of the book's attention by that of eager attention in bf16, for the logits and each parameter."""
+def errors(kind, options, lengths, seed):
+    """For the logits and each parameter: the error of the book's attention, half of what is allowed, and how many numbers
+    it has."""
     global packed
-    torch.manual_seed(7)
+    torch.manual_seed(seed)
     config = getattr(transformers, kind)(**COMMON | options)
     config._experts_implementation = "eager"
     exact = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").cuda().float().train()
@@ -114,8 +120,40 @@ def ratios(kind, options, lengths):
         return 2**-14 * rms(right[re.sub("[qk]_proj", "v_proj", name)])
 
     return {
-        name: rms(got[name] - x) / max(rms(eager[name] - x), least(name, x), 1e-12) for name, x in right.items()
+        name: (rms(got[name] - x), max(rms(eager[name] - x), least(name, x), 1e-12), x.numel())
+        for name, x in right.items()
     }
+
+
+def judge(title, ratios):
+    worst = max(ratios, key=lambda x: ratios[x] if math.isfinite(ratios[x]) else math.inf)
+    ok = math.isfinite(ratios[worst]) and ratios[worst] <= 2
+    print(f"{title}: {len(ratios)} tensors, largest ratio {ratios[worst]:.2f} ({worst}), {'ok' if ok else 'FAILED'}",
+          flush=True)  # fmt: skip
+    return ok
+
+
+def judge_model(name, kind, options):
+    """Whether each batch, and the small tensors of all, are right."""
+    results, small = [], {}
+    for seed in SEEDS:
+        for batch, lengths in BATCHES.items():
+            found = errors(kind, options, lengths, seed)
+            large = {x: ours / allowed for x, (ours, allowed, count) in found.items() if count >= FEWEST}
+            results.append(judge(f"{name}, {batch}" + (f", seed {seed}" if seed != SEEDS[0] else ""), large))
+            for x, (ours, allowed, count) in found.items():
+                if count < FEWEST:
+                    small.setdefault(re.sub(r"\.\d+\.", ".*.", x), []).append((ours, allowed))
+        if not small:
+            break
+    if small:
+        rms = lambda values: math.sqrt(sum(x * x for x in values) / len(values))
+        pooled = {
+            f"{len(pairs)} of {x}": rms([ours for ours, _ in pairs]) / rms([allowed for _, allowed in pairs])
+            for x, pairs in small.items()
+        }
+        results.append(judge(f"{name}, small tensors, pooled", pooled))
+    return results
 
 
 def main():
@@ -133,19 +171,12 @@ def main():
     import flash_attention_workbook as workbook
 
     transformers.AttentionInterface.register("workbook", attend)
-    failed = ran = 0
+    results = []
     for name, (kind, options) in MODELS.items():
-        for batch, lengths in BATCHES.items():
-            if given.only not in name:
-                continue
-            found = ratios(kind, options, lengths)
-            worst = max(found, key=lambda x: found[x] if math.isfinite(found[x]) else math.inf)
-            ok = math.isfinite(found[worst]) and found[worst] <= 2
-            ran, failed = ran + 1, failed + (not ok)
-            print(f"{name}, {batch}: {len(found)} tensors, largest ratio {found[worst]:.2f} ({worst}), "
-                  f"{'ok' if ok else 'FAILED'}", flush=True)  # fmt: skip
-    print(f"{ran - failed} passed, {failed} failed")
-    return 0 if ran > 0 and failed == 0 else 1
+        if given.only in name:
+            results += judge_model(name, kind, options)
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if results and all(results) else 1
 
 
 if __name__ == "__main__":
