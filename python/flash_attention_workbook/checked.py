@@ -14,10 +14,11 @@ def _refuse(name, value, allowed):
 
 
 def number(name, value, allowed="finite numbers"):
-    """A finite number, also from an array or a tensor without axes."""
+    """A finite number, also from an array or a tensor without axes, but not one that needs a gradient."""
     if type(value) is not float:
         if getattr(value, "shape", ()) != () or isinstance(value, (str, bytes)):
             _refuse(name, value, allowed)
+        _refuse_gradient(name, value)
         try:
             value = float(value)
         except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a complex tensor
@@ -25,6 +26,14 @@ def number(name, value, allowed="finite numbers"):
     if not math.isfinite(value):
         raise NotServed(f"{name} = {value}: allowed: {allowed}")
     return value
+
+
+def _refuse_gradient(name, value):
+    """A gradient that no stage computes would be lost without a word."""
+    if getattr(value, "requires_grad", False):
+        raise NotServed(
+            f"{name} = a tensor with requires_grad: no stage computes its gradient; allowed: {name}.detach()"
+        )
 
 
 def whole_number(name, value, allowed="whole numbers"):
@@ -79,6 +88,10 @@ def window(name, value):
     return max(sides[0], -1), max(sides[1], -1)
 
 
+def _is_sequence(x):
+    return not isinstance(x, int) and hasattr(x, "__len__") and getattr(x, "shape", None) != ()
+
+
 def lengths_of(value):
     """The lengths of packed sequences: of Q, and of K or None if they are the same. value: lengths, or two sequences of
     lengths."""
@@ -86,7 +99,7 @@ def lengths_of(value):
         pair = tuple(value)
     except TypeError:
         _refuse("lengths", value, "a sequence of whole numbers, or two sequences")
-    if len(pair) != 2 or not all(hasattr(x, "__len__") and getattr(x, "shape", None) != () for x in pair):
+    if len(pair) != 2 or not all(_is_sequence(x) for x in pair):
         return _lengths("lengths", pair), None
     of_queries, of_keys = _lengths("lengths[0]", pair[0]), _lengths("lengths[1]", pair[1])
     if len(of_queries) != len(of_keys):
@@ -115,7 +128,7 @@ def starts(name, values, rows):
     """The lengths between FlashAttention's cu_seqlens, of tensors with this number of rows."""
     given = numbers(name, values)
     if not given or given[0] != 0 or any(a > b for a, b in zip(given, given[1:])):
-        raise NotServed(f"{name} = {list(given)}: allowed: whole numbers from 0 on, in ascending order")
+        _refuse(name, list(given), "whole numbers in ascending order, the first of which is 0")
     if given[-1] != rows:
         raise NotServed(f"{name}[{len(given) - 1}] = {given[-1]}: allowed: {rows}, the number of rows")
     return tuple(b - a for a, b in zip(given, given[1:]))
@@ -133,6 +146,7 @@ def require_usual_slopes(given, H):
     """NotServed for alibi_slopes, (H) or (B, H), that are not slopes(H). Waits for the device."""
     if getattr(given, "shape", ())[-1:] != (H,):
         _refuse("alibi_slopes", given, f"the usual slopes, ({H},) or (B, {H})")
+    _refuse_gradient("alibi_slopes", given)
     rows = given.tolist()
     for row in rows if len(given.shape) > 1 else [rows]:
         for h, (slope, usual) in enumerate(zip(row, slopes(H))):

@@ -41,6 +41,8 @@ def _attention(
     if softcap < 0:
         raise NotServed(f"softcap = {softcap:g}: allowed: a number from 0.001 to 1000")
     dropout_p = entry.number("dropout_p", dropout_p)
+    if softmax_scale is not None:
+        softmax_scale = entry.number("softmax_scale", softmax_scale)
     causal, fallback = entry.flag("causal", causal), entry.flag("fallback", fallback)
     return_attn_probs = entry.flag("return_attn_probs", return_attn_probs)
     if alibi_slopes is not None:
@@ -74,7 +76,7 @@ def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_
         raise NotServed(f"dropout_p = {dropout_p}: allowed: numbers from 0 to 1")
     from . import torch_operators
 
-    scale = given[0].shape[-1] ** -0.5 if softmax_scale is None else entry.number("softmax_scale", softmax_scale)
+    scale = given[0].shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     return torch_operators.by_pytorch(*given, scale, mask, sink, None, dropout_p)[0]
 
 

@@ -86,7 +86,8 @@ def mask_text(causal, mask, sink):
 def with_lengths(mask, lengths):
     """The mask for packed sequences. Empty sequences have no rows, and a single one needs no mask."""
     lengths = [length for length in lengths if length > 0]
-    return mask if len(lengths) < 2 else mask + "+lengths=" + ",".join(map(str, lengths))
+    # Formatting makes constants of numbers that torch.compile takes for variables; str() would stop it.
+    return mask if len(lengths) < 2 else mask + "+lengths=" + ",".join([f"{length}" for length in lengths])
 
 
 def starts_of(mask):
@@ -95,7 +96,7 @@ def starts_of(mask):
     return lengths and [0, *itertools.accumulate(int(length) for length in lengths[1].split(",") if length)]
 
 
-def _parts(mask):
+def parts_of(mask):
     """The parts of a mask, by the names that stages use."""
     names = [part.partition("=")[0] for part in mask.split("+")]
     return ["packed" if name == "lengths" else name for name in names]
@@ -246,7 +247,7 @@ class Library:
                 worst = type(error)
                 continue
             return Plan(stage, (element, sizes, scale, mask), problem, needed.value, *self._calls[pass_])
-        for part in _parts(mask):
+        for part in parts_of(mask):
             if not any(part in stage.masks for stage in stages) and (chapters := _chapters_with(part)):
                 serves = f"chapter {', '.join(chapters)}"
                 refusals.append(f"mask = {mask}: {part} is supported by {serves}; allowed: a library with it")

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import checked as entry
-from .library import LONGEST_MEMORY, NotServed, library_for, mask_text, starts_of, with_lengths
+from .library import LONGEST_MEMORY, NotServed, library_for, mask_text, parts_of, starts_of, with_lengths
 
 _NAMESPACE = "flash_attention_workbook"
 _ELEMENTS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -31,14 +31,20 @@ _OF_INPUTS = "Tensor query, Tensor key, Tensor value"
 _OF_BOTH = (
     "float scale, str mask, bool deterministic, Tensor? sink=None, Tensor? starts_q=None, Tensor? starts_k=None"
 )
-torch.library.define(f"{_NAMESPACE}::forward", f"({_OF_INPUTS}, {_OF_BOTH}) -> (Tensor, Tensor)",
-                     tags=(torch.Tag.pt2_compliant_tag,))  # fmt: skip
-torch.library.define(
-    f"{_NAMESPACE}::backward",
-    f"(Tensor dO, {_OF_INPUTS}, Tensor O, Tensor lse, {_OF_BOTH}, Tensor? dlse=None) -> "
-    "(Tensor, Tensor, Tensor, Tensor)",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
+# Packed sequences have operators of their own, since Inductor may not record them in a CUDA graph: a call with new
+# lengths copies their starts to the GPU, and a call with cu_seqlens waits for it.
+_TAGS = (torch.Tag.pt2_compliant_tag,)
+_OPERATORS = {"": _TAGS, "packed_": _TAGS + tuple(filter(None, [getattr(torch.Tag, "cudagraph_unsafe", None)]))}
+for _prefix, _tags in _OPERATORS.items():
+    torch.library.define(
+        f"{_NAMESPACE}::{_prefix}forward", f"({_OF_INPUTS}, {_OF_BOTH}) -> (Tensor, Tensor)", tags=_tags
+    )
+    torch.library.define(
+        f"{_NAMESPACE}::{_prefix}backward",
+        f"(Tensor dO, {_OF_INPUTS}, Tensor O, Tensor lse, {_OF_BOTH}, Tensor? dlse=None) -> "
+        "(Tensor, Tensor, Tensor, Tensor)",
+        tags=_tags,
+    )
 
 
 def dense(tensor: Tensor) -> Tensor:
@@ -92,14 +98,30 @@ forward pass also checks the backward pass, so that the error comes early."""
 _starts = {}  # of packed sequences, by mask and device, which saves a copy to the GPU for each call
 
 
+_recorded = []  # the starts in CUDA graphs, whose memory must stay: nobody knows when a graph is gone
+
+
+def _is_recording(device):
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _has_starts(mask):
+    return "lengths=" in mask or "documents=" in mask
+
+
 def _starts_on(device, mask):
-    if "lengths=" not in mask and "documents=" not in mask:
+    if not _has_starts(mask):
         return None
     known = _starts.get((mask, device))
     if known is None:
+        if _is_recording(device):
+            raise NotServed("lengths: a CUDA graph cannot record the first call with them, which copies their starts "
+                            "to the GPU; allowed: lengths of an earlier call")  # fmt: skip
         if len(_starts) >= LONGEST_MEMORY:
             _starts.clear()
         known = _starts[mask, device] = torch.tensor(starts_of(mask), dtype=torch.int32, device=device)
+    elif _is_recording(device):
+        _recorded.append(known)
     return known
 
 
@@ -150,7 +172,14 @@ def _sequences(query, key, value, starts_q, starts_k):
     """The lengths of the packed sequences of Q and of K, from FlashAttention's cu_seqlens. Waits for the device."""
     sizes_of(query, key, value)
     given = ("cu_seqlens_q", starts_q, query.shape[2]), ("cu_seqlens_k", starts_k, key.shape[2])
-    return entry.lengths_of([entry.starts(name, starts.tolist(), rows) for name, starts, rows in given])
+    return entry.lengths_of([entry.starts(name, _on_host(name, starts), rows) for name, starts, rows in given])
+
+
+def _on_host(name, starts):
+    if _is_recording(starts.device):
+        raise NotServed(f"{name} = a tensor on {starts.device}: a CUDA graph cannot record that the call reads it on "
+                        f"the host; allowed: {name} on the host, or lengths of attention()")  # fmt: skip
+    return starts.tolist()
 
 
 def _split(tensors, lengths):
@@ -198,9 +227,16 @@ def run_backward(
         if sink is not None and dlse is not None:  # without keys the LSE is the sink
             dsink += dlse.sum((0, 2))
         return (*(tensor.new_zeros(tensor.shape) for tensor in (query, key, value)), dsink)
-    how = plan_for("backward", query, key, value, scale, mask, deterministic, dlse is not None)
+    how = plan_for("backward", query, key, value, scale, mask, _in_order(deterministic), dlse is not None)
     *gradients, dsink = _run_backward(*how, dO, query, key, value, O, lse, sink, dlse)
     return (*gradients, _empty_dsink(query, sink) if dsink is None else dsink)
+
+
+def _in_order(deterministic):
+    """Whether gradients must be reproducible, also since PyTorch was told so for all of its operators."""
+    return deterministic or (
+        torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+    )
 
 
 def _empty_dsink(query, sink):
@@ -217,18 +253,14 @@ def _run_backward(library, plan, dO, query, key, value, O, lse, sink, dlse):
     return (*gradients, dsink)
 
 
-torch.library.impl(f"{_NAMESPACE}::forward", ("cpu", "cuda"), run_forward)
-torch.library.impl(f"{_NAMESPACE}::backward", ("cpu", "cuda"), run_backward)
-
-
-@torch.library.register_fake(f"{_NAMESPACE}::forward")
-def _(query, key, value, scale, mask, deterministic, sink=None, starts_q=None, starts_k=None):
+def _fake_forward(query, key, value, scale, mask, deterministic, sink=None, starts_q=None, starts_k=None):
     torch._check(query.dim() == 4, lambda: "query: allowed: (B, H, N, d)")
     return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
-@torch.library.register_fake(f"{_NAMESPACE}::backward")
-def _(dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts_q=None, starts_k=None, dlse=None):
+def _fake_backward(
+    dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts_q=None, starts_k=None, dlse=None
+):
     gradients = tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value))
     return (*gradients, _empty_dsink(query, sink))
 
@@ -247,7 +279,8 @@ def _gradients(ctx, dO, dlse):
     query, key, value, O, lse, sink, starts_q, starts_k = ctx.saved_tensors
     if dO is None:
         dO = torch.zeros_like(O)
-    dQ, dK, dV, dsink = _backward(dO, query, key, value, O, lse, *ctx.options, sink, starts_q, starts_k, dlse)
+    backward = _backward if starts_q is None and not _has_starts(ctx.options[1]) else _packed_backward
+    dQ, dK, dV, dsink = backward(dO, query, key, value, O, lse, *ctx.options, sink, starts_q, starts_k, dlse)
     return dQ, dK, dV, None, None, None, None if sink is None else dsink, None, None
 
 
@@ -255,11 +288,17 @@ def _no_second_gradients(ctx, *gradients):
     raise NotServed("no stage supports second derivatives; allowed: first derivatives")
 
 
-torch.library.register_autograd(f"{_NAMESPACE}::forward", _gradients, setup_context=_keep)
-torch.library.register_autograd(f"{_NAMESPACE}::backward", _no_second_gradients)
+_CODE = {"forward": (run_forward, _fake_forward), "backward": (run_backward, _fake_backward)}
+for _prefix in _OPERATORS:
+    for _pass, (_function, _fake) in _CODE.items():
+        torch.library.impl(f"{_NAMESPACE}::{_prefix}{_pass}", ("cpu", "cuda"), _function)
+        torch.library.register_fake(f"{_NAMESPACE}::{_prefix}{_pass}", _fake)
+    torch.library.register_autograd(f"{_NAMESPACE}::{_prefix}forward", _gradients, setup_context=_keep)
+    torch.library.register_autograd(f"{_NAMESPACE}::{_prefix}backward", _no_second_gradients)
 
-_forward = getattr(torch.ops, _NAMESPACE).forward.default
-_backward = getattr(torch.ops, _NAMESPACE).backward.default
+_operators = getattr(torch.ops, _NAMESPACE)
+_forward, _backward = _operators.forward.default, _operators.backward.default
+_packed_forward, _packed_backward = _operators.packed_forward.default, _operators.packed_backward.default
 
 
 class Attention(torch.autograd.Function):
@@ -285,14 +324,18 @@ class Attention(torch.autograd.Function):
         *tensors, sink = ctx.saved_tensors
         if dO is None:
             dO = torch.zeros_like(tensors[3])
-        if torch.is_grad_enabled() or not _is_eager(dO):
+        given = [dO] if dlse is None else [dO, dlse]
+        if torch.is_grad_enabled() or not _is_eager(*given) or any(map(_is_batched, given)):
             # create_graph=True: the operator's gradients raise the error that there are no second derivatives.
             gradients = _backward(dO, *tensors, *options, sink, None, None, dlse)
         else:
-            plan = library.plan("backward", *plan.of, options[2], dlse is not None)
+            plan = library.plan("backward", *plan.of, _in_order(options[2]), dlse is not None)
             gradients = _run_backward(library, plan, dO, *tensors, sink, dlse)
         return (*gradients[:3], None if sink is None else gradients[3], None, None)
 
+
+# autograd.grad(…, is_grads_batched=True) and jacobian(…, vectorize=True) still use PyTorch's older vmap.
+_is_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False)
 
 # Equivalent to Function.apply if no functorch transform is active, which _is_eager() has checked.
 _differentiable = super(torch.autograd.Function, Attention).apply
@@ -313,14 +356,15 @@ def _is_eager(*tensors):
 def _attention(query, key, value, sink, starts, with_lse, *options):
     """O and LSE, or only O, with the least overhead. starts: of the packed sequences of Q and K, as tensors, or ()."""
     tensors = (query, key, value) if sink is None else (query, key, value, sink)
+    forward = _packed_forward if starts or _has_starts(options[1]) else _forward
     if torch.compiler.is_compiling():
-        results = _forward(query, key, value, *options, sink, *starts)
+        results = forward(query, key, value, *options, sink, *starts)
     elif not _is_eager(*tensors) or starts or _has_no_pairs(query, key):
         if forward_ad._current_level >= 0:  # the dispatcher would drop them
             if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
                 raise NotServed("no stage supports forward derivatives; allowed: backward derivatives")
         try:
-            results = _forward(query, key, value, *options, sink, *starts)
+            results = forward(query, key, value, *options, sink, *starts)
         except RuntimeError as error:
             if "setup_context" in str(error):  # PyTorch's message on operators under torch.func.grad
                 raise NotServed("no stage supports torch.func.grad; allowed: torch.autograd.grad") from None
@@ -354,7 +398,7 @@ def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_
         return torch.cat(O, 2), None if lse[0] is None else torch.cat(lse, 2)
     parts = dict(part.partition("=")[::2] for part in mask.split("+"))
     kind, *others = parts
-    if kind not in ("none", "causal", "window") or not {"softcap", "alibi", "sink"}.issuperset(others):
+    if kind not in ("none", "causal", "window") or not all([part in ("softcap", "alibi", "sink") for part in others]):
         raise NotServed(f"fallback = True, mask = {mask}: allowed with PyTorch: none, causal and window=LEFT,RIGHT, "
                         "with +softcap=C, +alibi and sinks")  # fmt: skip
     Nq, Nk, G = query.shape[2], key.shape[2], query.shape[1] // key.shape[1]
@@ -385,13 +429,37 @@ def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_
 
 
 def _is_served(query, key, value, scale, mask, deterministic):
+    passes = ["forward"]
+    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in (query, key, value)]):
+        passes.append("backward")
+    if torch.compiler.is_compiling():  # which cannot see the library: by what its stages declare
+        given = query.shape[-1], query.shape[1] != key.shape[1], parts_of(mask)
+        offers = _offers("cuda" if query.is_cuda else "sim", query.dtype)
+        return all([any([_is_offered(*offer, pass_, *given, deterministic) for offer in offers]) for pass_ in passes])
     try:
-        plan_for("forward", query, key, value, scale, mask, False)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
-            plan_for("backward", query, key, value, scale, mask, deterministic)
+        for pass_ in passes:
+            plan_for(pass_, query, key, value, scale, mask, deterministic and pass_ == "backward")
     except NotServed:
         return False
     return True
+
+
+def _is_offered(of_pass, dims, masks, shared_heads, reproducible, pass_, d, shares, parts, deterministic):
+    return (
+        of_pass == pass_ and d in dims and (shared_heads or not shares) and all([part in masks for part in parts])
+        and (reproducible or not (deterministic and pass_ == "backward"))
+    )  # fmt: skip
+
+
+@torch.compiler.assume_constant_result
+def _offers(backend, dtype):
+    """What the stages for an element type declare."""
+    element, stages = _ELEMENTS.get(dtype), library_for(backend).stages
+    return tuple(
+        (stage.pass_, stage.head_dims, stage.masks, stage.shared_heads, stage.deterministic)
+        for stage in stages
+        if stage.element == element
+    )
 
 
 @torch.compiler.assume_constant_result
@@ -400,8 +468,9 @@ def _head_dims(backend, dtype):
 
 
 def _cast(query, key, value):
-    """The inputs in the type of autocast, if they are float32."""
-    if query.dtype == torch.float32 and torch.is_autocast_enabled(query.device.type):
+    """The inputs in the type of autocast, if one is float32: RoPE may leave Q and K so, and V not."""
+    single = query.dtype == torch.float32 or key.dtype == torch.float32 or value.dtype == torch.float32
+    if single and torch.is_autocast_enabled(query.device.type):
         return [tensor.to(torch.get_autocast_dtype(query.device.type)) for tensor in (query, key, value)]
     return query, key, value
 
@@ -427,8 +496,8 @@ def lengths_from(given):
     tensors = [starts for _, starts, _ in given]
     if not _is_eager(*tensors):
         return tuple(tensors)
-    host = [tensors[0].tolist()]
-    host.append(host[0] if tensors[1] is tensors[0] else tensors[1].tolist())
+    host = [_on_host(given[0][0], tensors[0])]
+    host.append(host[0] if tensors[1] is tensors[0] else _on_host(given[1][0], tensors[1]))
     return entry.lengths_of([entry.starts(name, values, rows) for values, (name, _, rows) in zip(host, given)])
 
 

@@ -40,7 +40,7 @@ accepts_flash = {
     "sink": {"none"},
     "pad": set(),
 }
-said_as = {"softmax_scale": "scale", "q": "query", "k": "key", "v": "value"}
+said_as = {"q": "query", "k": "key", "v": "value"}
 
 
 def table(function, accepted):

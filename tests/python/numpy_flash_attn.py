@@ -52,7 +52,7 @@ def layouts(q, k, v):
     refused(NotServed, "block_table", call(starts, block_table=0))
     for wrong, said in (
         ([0, 40], "cu_seqlens_q[1] = 40: allowed: 80, the number of rows"),
-        ([1, 40, 80], "cu_seqlens_q = [1, 40, 80]: allowed: whole numbers from 0 on, in ascending order"),
+        ([1, 40, 80], "cu_seqlens_q = [1, 40, 80]: allowed: whole numbers in ascending order, the first of which is 0"),
         ([0, 50, 40, 80], "cu_seqlens_q = [0, 50, 40, 80]: allowed"),
         ([0, 40.0, 80], "cu_seqlens_q[1] = 40.0: allowed: whole numbers"),
     ):
