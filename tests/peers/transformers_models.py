@@ -6,9 +6,9 @@ Qwen 3, on batches and on packed sequences.
 The library needs chapter 15, or 18 and 19. Compared with eager attention in fp32, the logits and the gradient of every
 parameter may have twice the error (root mean square, rms) of eager attention in bf16. The exit code is 0 if all have.
 
-Tensors of fewer than 8 numbers are pooled: the gradient of gpt-oss's router bias is two numbers, g and -g, and the ratio
-of two rounding errors of one number exceeds 2 in 3 of 10 cases. Such a parameter of all layers, batches and four random
-models, 48 such numbers, has one ratio; of as many numbers of one size it exceeds 2 in 2 of 1,000,000 cases.
+Tensors of fewer than 8 numbers are pooled: the gradient of gpt-oss's router bias is two numbers, g and -g, and the
+ratio of two rounding errors of one number exceeds 2 in 3 of 10 cases. Such a parameter of all layers, batches and four
+random models, 48 such numbers, has one ratio; of as many numbers of one size it exceeds 2 in 2 of 1,000,000 cases.
 
 Two lower bounds of what is allowed:
 - The results are bf16, so an error of 2^-8 of a tensor's rms is always allowed.
@@ -84,8 +84,8 @@ def results(model, ids, position_ids, weights, lengths, one_by_one):
 
 
 def errors(kind, options, lengths, seed):
-    """For the logits and each parameter: the error of the book's attention, half of what is allowed, and how many numbers
-    it has."""
+    """For the logits and each parameter: the error of the book's attention, half of what is allowed, and how many
+    numbers it has."""
     global packed
     torch.manual_seed(seed)
     config = getattr(transformers, kind)(**COMMON | options)
