@@ -87,10 +87,7 @@ def near(got, right, what="O", factor=1.0):
 
 def compiled(function, **options):
     torch._dynamo.reset()
-    if device == "cpu":
-        options.pop("mode", None)
-        options["backend"] = "aot_eager"
-    return torch.compile(function, fullgraph=True, **options)
+    return torch.compile(function, fullgraph=True, backend=backend, **options)
 
 
 def same_with_gradients(way, plain, given, outputs=1):
@@ -310,6 +307,18 @@ def export_with_a_dynamic_length():
     for N in (40, 133):
         x = torch.randn(2, N, 256, device=device).bfloat16()
         near(exported(x)[0], module(x)[0])
+
+
+@trial(limit=180)
+def export_compile_and_package():
+    """As FlashAttention-3's hopper/test_torch_compile_and_export.py."""
+    import torch._inductor
+
+    module, x = model(sinks=False).eval().requires_grad_(False), ids()
+    exported = torch.export.export(module, (x,))
+    with tempfile.TemporaryDirectory() as folder:
+        path = torch._inductor.aoti_compile_and_package(exported, package_path=f"{folder}/model.pt2")
+        near(torch._inductor.aoti_load_package(path)(x)[0], module(x)[0])
 
 
 @trial()
@@ -1272,11 +1281,12 @@ def run(name, expected, limit, function):
 
 
 def main():
-    global torch, workbook, device
+    global torch, workbook, device, backend
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--libraries", help="libraries of ./workbook library, with ':' between them")
     parser.add_argument("--only", default="", help="what names of trials contain, with ',' between them")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--backend", default="inductor", help="of torch.compile, such as aot_eager")
     given = parser.parse_args()
     if given.libraries:
         os.environ["WORKBOOK_LIBRARY"] = given.libraries
@@ -1286,7 +1296,7 @@ def main():
 
     import flash_attention_workbook as workbook
 
-    device = given.device
+    device, backend = given.device, given.backend
     wanted = [part.replace(" ", "_") for part in given.only.split(",")]
     kinds = []
     for name, expected, on_gpu, limit, function in TRIALS:
