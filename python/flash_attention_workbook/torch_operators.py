@@ -16,6 +16,7 @@ import os
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import register_flop_formula
 
 from . import checked as entry
 from .library import LONGEST_MEMORY, NotServed, library_for, mask_text, parts_of, starts_of, with_lengths
@@ -297,6 +298,26 @@ for _prefix in _OPERATORS:
     torch.library.register_autograd(f"{_NAMESPACE}::{_prefix}backward", _no_second_gradients)
 
 _operators = getattr(torch.ops, _NAMESPACE)
+
+
+def _flops_of_a_matmul(query, key, mask):
+    """As PyTorch counts its own: masked pairs too. Sequences in a mask's text are counted each by itself."""
+    B, H, Nq, d = query
+    starts = starts_of(mask) if "lengths=" in mask else None
+    pairs = Nq * key[2] if starts is None else sum((b - a) ** 2 for a, b in zip(starts, starts[1:]))
+    return 2 * B * H * pairs * d
+
+
+@register_flop_formula([_operators.forward, _operators.packed_forward])
+def _(query, key, value, scale, mask, *others, **options):
+    return 2 * _flops_of_a_matmul(query, key, mask)
+
+
+@register_flop_formula([_operators.backward, _operators.packed_backward])
+def _(dO, query, key, value, O, lse, scale, mask, *others, **options):
+    return 5 * _flops_of_a_matmul(query, key, mask)
+
+
 _forward, _backward = _operators.forward.default, _operators.backward.default
 _packed_forward, _packed_backward = _operators.packed_forward.default, _operators.packed_backward.default
 

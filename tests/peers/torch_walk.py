@@ -1129,9 +1129,11 @@ def modes_and_counters():
     from torch.utils.flop_counter import FlopCounterMode
 
     given = tensors()
-    with FlopCounterMode(display=False) as counter:
-        workbook.attention(*given, causal=True).sum().backward()
-    return f"FLOPs counted: {counter.get_total_flops()}"
+    for lengths, pairs in ((None, _N * _N), ((30, 40), 30 * 30 + 40 * 40)):
+        with FlopCounterMode(display=False) as counter:
+            workbook.attention(*given, causal=True, lengths=lengths).sum().backward()
+        got, right = counter.get_total_flops(), 2 * (2 + 5) * 2 * 4 * pairs * 64
+        require(got == right, f"{got} FLOPs, not {right}, with lengths = {lengths}")
 
 
 @trial()
