@@ -99,7 +99,7 @@ forward pass also checks the backward pass, so that the error comes early."""
 _starts = {}  # of packed sequences, by mask and device, which saves a copy to the GPU for each call
 
 
-_recorded = []  # the starts in CUDA graphs, whose memory must stay: nobody knows when a graph is gone
+_recorded = set()  # the starts in CUDA graphs, whose memory must stay: nobody knows when a graph is gone
 
 
 def _is_recording(device):
@@ -122,7 +122,7 @@ def _starts_on(device, mask):
             _starts.clear()
         known = _starts[mask, device] = torch.tensor(starts_of(mask), dtype=torch.int32, device=device)
     elif _is_recording(device):
-        _recorded.append(known)
+        _recorded.add(known)
     return known
 
 
