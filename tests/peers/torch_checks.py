@@ -76,6 +76,14 @@ def opcheck():
         given = (Q, K, V, 0.125, "causal", False)
         results = torch.library.opcheck(torch_operators._forward, given, rtol=1e-2, atol=1e-2)
         say(dtype, "forward", results)
+        if has_masks():
+            starts = torch.tensor([0, 100, 128], dtype=torch.int32, device="cuda")
+            for packed in (
+                (Q, K, V, 0.125, "causal+lengths=100,28", False),
+                (Q, K, V, 0.125, "causal", False, None, starts, starts),
+            ):
+                results = torch.library.opcheck(torch_operators._packed_forward, packed, rtol=1e-2, atol=1e-2)
+                say(dtype, "forward, packed", results)
         q, k, v = (x.detach() for x in (Q, K, V))
         O, lse = torch_operators._forward(q, k, v, 0.125, "causal", False)
         # The order of the additions to dQ is any: what two runs differ by is no mistake.

@@ -43,6 +43,15 @@ accepts_flash = {
 said_as = {"q": "query", "k": "key", "v": "value"}
 
 
+class Learnable:
+    """Stands for a tensor without axes that needs a gradient."""
+
+    requires_grad, shape = True, ()
+
+    def __float__(self):
+        return 0.5
+
+
 def table(function, accepted):
     for argument, allowed in accepted.items():
         for name, value in numbers.items():
@@ -98,6 +107,9 @@ def main():
     table_of_tensors(workbook.attention_gradients, gradients)
     table(lambda **options: workbook.attention_gradients(**gradients | options),
           {name: accepts[name] for name in ("scale", "causal", "deterministic", "mask", "lengths", "sink", "pad")})
+    for name, function in (("scale", attention), ("softmax_scale", flash_attn_func), ("softcap", flash_attn_func)):
+        said = f"{name} = a tensor with requires_grad"
+        refused(workbook.NotServed, said, lambda: function(**{name: Learnable()}))
     for mask in ("", "causal\0+alibi", "caus\u00e4l", "\udc80", "causal\n", " causal"):
         refused(workbook.NotServed, "mask = ", lambda: attention(mask=mask))
     refused(workbook.NotServed, "sink[1] = inf: allowed: ", lambda: attention(sink=np.array([0, 1e300, 0, 0])))
