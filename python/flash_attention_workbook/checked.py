@@ -23,7 +23,7 @@ def number(name, value, allowed="finite numbers"):
             value = float(value)
         except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a complex tensor
             _refuse(name, value, allowed)
-    if not math.isfinite(value):
+    if not -math.inf < value < math.inf:  # math.isfinite() would stop torch.compile where a number is a variable
         raise NotServed(f"{name} = {value}: allowed: {allowed}")
     return value
 
@@ -147,6 +147,9 @@ def require_usual_slopes(given, H):
     if getattr(given, "shape", ())[-1:] != (H,):
         _refuse("alibi_slopes", given, f"the usual slopes, ({H},) or (B, {H})")
     _refuse_gradient("alibi_slopes", given)
+    if is_torch(given) and backend_of(given).is_compiling():
+        raise NotServed("alibi_slopes: torch.compile cannot read them on the host, where they are compared: allowed: "
+                        "attention() with mask = 'causal+alibi'")  # fmt: skip
     rows = given.tolist()
     for row in rows if len(given.shape) > 1 else [rows]:
         for h, (slope, usual) in enumerate(zip(row, slopes(H))):

@@ -48,6 +48,10 @@ for _prefix, _tags in _OPERATORS.items():
     )
 
 
+def is_compiling():
+    return torch.compiler.is_compiling()
+
+
 def dense(tensor: Tensor) -> Tensor:
     """The tensor without gaps, aligned to 16 bytes: the tensor itself or a copy."""
     tensor = tensor.contiguous()

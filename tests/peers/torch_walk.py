@@ -260,6 +260,49 @@ def lengths_as_a_tensor():
 
 
 @trial(limit=120)
+def compile_with_numbers_that_change():
+    """A number that changes from call to call is a variable for torch.compile, a length or a scale too."""
+    made = compiled(lambda q, k, v, scale: workbook.attention(q, k, v, scale=scale))
+    windowed = lambda q, k, v, n: workbook.flash_attn_func(q, k, v, window_size=(n, 0), softcap=2.0 * n)
+    made_windowed = compiled(windowed)
+    for n in (10, 20, 30):
+        given = tensors()
+        near(made(*given, 1 / n), workbook.attention(*given, scale=1 / n))
+        given = rows_first()
+        near(made_windowed(*given, n), windowed(*given, n))
+
+
+@trial(limit=120)
+def compile_cu_seqlens_of_other_sizes():
+    way = lambda q, k, v, c, n: workbook.flash_attn_varlen_func(q, k, v, c, c, n, n, causal=True)
+    made = compiled(way)
+    for lengths in ((30, 40), (10, 20, 40), (91,), (1,) * 7):
+        given = [x[0].detach().requires_grad_() for x in rows_first(1, N=sum(lengths))]
+        same_with_gradients(made, way, (*given, starts(*lengths), max(lengths)))
+
+
+@trial(limit=120)
+def compile_a_model_for_inference():
+    module, x = model().eval(), ids()
+    made = compiled(module)
+    with torch.inference_mode():
+        near(made(x)[0], module(x)[0])
+    near(copy.deepcopy(made)(x)[0], module(x)[0])
+
+
+@trial(REFUSED)
+def compile_with_slopes():
+    slopes = torch.tensor([0.25, 0.0625, 0.015625, 0.00390625], device=device)
+    compiled(lambda q, k, v, s: workbook.flash_attn_func(q, k, v, causal=True, alibi_slopes=s))(*rows_first(), slopes)
+
+
+@trial(limit=120)
+def compile_a_mask_with_everything():
+    way = lambda q, k, v: workbook.attention(q, k, v, mask="window=9,0+softcap=5+alibi", sink=[0.5, 0.1, 0.2, 0.3])
+    same_with_gradients(compiled(way), way, tensors(Hkv=2))
+
+
+@trial(limit=120)
 def compile_with_checkpointing():
     from torch.utils.checkpoint import checkpoint
 
