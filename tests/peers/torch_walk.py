@@ -1309,8 +1309,8 @@ def run(name, expected, limit, function):
         if device != "cpu":
             torch.cuda.synchronize()
     except Exception as error:
-        text = " | ".join(str(error).splitlines())[:600]
-        in_compiler = "_dynamo" in type(error).__module__ and ": allowed: " in text  # which has the text among others
+        in_compiler = "_dynamo" in type(error).__module__ and "allowed: " in str(error)  # the text is among others
+        text = " | ".join(str(error).splitlines())[:900]
         if expected == REFUSED and (isinstance(error, known) or in_compiler):
             kind = "refused"
         elif expected == PYTORCH and not isinstance(error, (AssertionError, *known)):
