@@ -86,8 +86,8 @@ def mask_text(causal, mask, sink):
 def with_lengths(mask, lengths):
     """The mask for packed sequences. Empty sequences have no rows, and a single one needs no mask."""
     lengths = [length for length in lengths if length > 0]
-    # Formatting makes constants of numbers that torch.compile takes for variables; str() would stop it.
-    return mask if len(lengths) < 2 else mask + "+lengths=" + ",".join([f"{length}" for length in lengths])
+    # range() makes a constant of a number that torch.compile takes for a variable; str() alone would stop it.
+    return mask if len(lengths) < 2 else mask + "+lengths=" + ",".join([str(len(range(n))) for n in lengths])
 
 
 def starts_of(mask):
