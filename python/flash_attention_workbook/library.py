@@ -223,9 +223,14 @@ class Library:
             self._plans[key] = plan
         return plan
 
-    def head_dims(self, element):
-        """The head dimensions that stages support for this element type, in ascending order."""
-        return tuple(sorted({dim for stage in self.stages if stage.element == element for dim in stage.head_dims}))
+    def head_dims(self, element, parts):
+        """The head dimensions that stages support for this element type and these parts of a mask, in ascending order:
+        in both passes, if a backward stage supports them too."""
+        of = {"forward": set(), "backward": set()}
+        for stage in self.stages:
+            if stage.element == element and all(part in stage.masks for part in parts):
+                of[stage.pass_].update(stage.head_dims)
+        return tuple(sorted(of["forward"] & of["backward"] or of["forward"]))
 
     def _make_plan(self, pass_, element, sizes, scale, mask, deterministic, lse_gradient):
         of_pass = [stage for stage in self.stages if stage.pass_ == pass_]

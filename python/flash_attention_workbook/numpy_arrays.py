@@ -5,7 +5,7 @@ import math
 import numpy
 
 from . import checked as entry
-from .library import NotServed, library_for, mask_text, starts_of, with_lengths
+from .library import NotServed, library_for, mask_text, parts_of, starts_of, with_lengths
 
 
 def dense(array):
@@ -52,10 +52,10 @@ def _sink(sink, H):
         return dense(sink.astype(numpy.float32))
 
 
-def _padded(pad, *arrays):
+def _padded(pad, mask, *arrays):
     """The arrays with zeros in the columns up to a head dimension that a stage supports."""
     d = max(array.shape[-1] for array in arrays)
-    d = entry.padded_head_dim(library_for("sim").head_dims(arrays[0].dtype.name), d) if pad else d
+    d = entry.padded_head_dim(library_for("sim").head_dims(arrays[0].dtype.name, parts_of(mask)), d) if pad else d
     widths = [[(0, 0)] * (array.ndim - 1) + [(0, d - array.shape[-1])] for array in arrays]
     return [numpy.pad(array, width) if pad else array for array, width in zip(arrays, widths)]
 
@@ -123,7 +123,7 @@ def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask,
         scale = 1 / math.sqrt(max(Q.shape[-1], 1))
     mask, sink = mask_text(causal, mask, sink), _sink(sink, Q.shape[1])
     mask, slices = _packed(mask, lengths, Q.shape[2], K.shape[2])
-    Q, K, V = (dense(array) for array in _padded(pad, Q, K, V))
+    Q, K, V = (dense(array) for array in _padded(pad, mask, Q, K, V))
     if slices is None:
         O, lse = _forward(Q, K, V, scale, mask, sink)
     else:
@@ -148,7 +148,7 @@ def attention_gradients(dO, Q, K, V, O, lse, dlse, causal, scale, deterministic,
         scale = 1 / math.sqrt(max(Q.shape[-1], 1))
     mask, sink = mask_text(causal, mask, sink), _sink(sink, Q.shape[1])
     mask, slices = _packed(mask, lengths, Q.shape[2], K.shape[2])
-    inputs = [dense(array) for array in (*_padded(pad, Q, K, V, O, dO), lse)]
+    inputs = [dense(array) for array in (*_padded(pad, mask, Q, K, V, O, dO), lse)]
     dlse = None if dlse is None else dense(dlse)
     options = scale, mask, sink, deterministic
     if slices is None:

@@ -488,8 +488,8 @@ def _offers(backend, dtype):
 
 
 @torch.compiler.assume_constant_result
-def _head_dims(backend, dtype):
-    return library_for(backend).head_dims(_ELEMENTS.get(dtype))
+def _head_dims(backend, dtype, parts):
+    return library_for(backend).head_dims(_ELEMENTS.get(dtype), parts)
 
 
 def _cast(query, key, value):
@@ -536,7 +536,8 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
     if sink is not None:
         sink = _sink(sink, query)
     if pad:
-        served_dims = _head_dims("cuda" if query.is_cuda else "sim", query.dtype)
+        parts = (*parts_of(mask), *(() if lengths is None else ("packed",)))
+        served_dims = _head_dims("cuda" if query.is_cuda else "sim", query.dtype, parts)
         d = entry.padded_head_dim(served_dims, max(query.shape[-1], columns))
         query, key, value = (torch.nn.functional.pad(x, (0, d - x.shape[-1])) for x in (query, key, value))
     starts, served = (), mask

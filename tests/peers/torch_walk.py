@@ -50,10 +50,8 @@ def tensors(B=2, H=4, N=_N, d=64, dtype=None, grad=True, Hkv=None, Nk=None, seed
     """Q, K, V: (B, H, N, d)."""
     generator = torch.Generator().manual_seed(seed)
     shapes = [(B, H, N, d)] + [(B, Hkv or H, Nk or N, d)] * 2
-    return [
-        torch.randn(s, generator=generator).to(device=device, dtype=dtype or torch.float16).requires_grad_(grad)
-        for s in shapes
-    ]
+    made = [torch.randn(s, generator=generator, device="cpu") for s in shapes]
+    return [x.to(device=device, dtype=dtype or torch.float16).requires_grad_(grad) for x in made]
 
 
 def rows_first(B=2, N=_N, H=4, d=64, **options):

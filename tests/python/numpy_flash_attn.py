@@ -153,6 +153,9 @@ def pad():
         close(f"dV, d = {d}", dV, (P.swapaxes(-1, -2) @ dO.astype(float)).reshape(1, 2, 2, 50, columns).sum(2))
         out = workbook.flash_attn_func(*(x.swapaxes(1, 2) for x in (Q, K, V)), **given)
         equal(out.swapaxes(1, 2), O, "flash_attn_func")
+    Q, K, V = (normal(1, 2, 50, 20, seed=seed) for seed in (1, 2, 3))
+    O = attention(Q, K, V, mask="window=7,0", pad=True)  # no stage has windows for d = 32
+    close("O of a window, d = 20", O, exact_attention(*(x.astype(float) for x in (Q, K, V)), 7, 0, 0, False, None, None)[1])
     refused(NotServed, "d = 40 is not supported", lambda: attention(*[normal(1, 1, 8, 40)] * 3))
     refused(NotServed, "d = 200 is not supported", lambda: attention(*[normal(1, 1, 8, 200)] * 3, pad=True))
     print("pad")

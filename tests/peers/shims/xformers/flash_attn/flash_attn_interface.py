@@ -7,14 +7,17 @@ from torch.nn.functional import pad
 from flash_attention_workbook import library_for, torch_operators
 from flash_attention_workbook.checked import padded_head_dim
 from flash_attention_workbook.flash_attn import _mask
+from flash_attention_workbook.library import parts_of
 
 
-def _heads_first(tensor):
-    """(B, N, H, d), or (T, H, d), as (B, H, N, d), padded."""
-    library = library_for("cuda" if tensor.is_cuda else "sim")
-    d = padded_head_dim(library.head_dims(str(tensor.dtype).removeprefix("torch.")), tensor.shape[-1])
-    tensor = tensor if tensor.dim() == 4 else tensor[None]
-    return pad(tensor.transpose(1, 2), (0, d - tensor.shape[-1]))
+def _heads_first(mask, *tensors):
+    """(B, N, H, d), or (T, H, d) of packed sequences, as (B, H, N, d), padded."""
+    like = tensors[0]
+    parts = parts_of(mask) + ([] if like.dim() == 4 else ["packed"])
+    dims = library_for("cuda" if like.is_cuda else "sim").head_dims(str(like.dtype).removeprefix("torch."), parts)
+    d = padded_head_dim(dims, like.shape[-1])
+    tensors = [tensor if tensor.dim() == 4 else tensor[None] for tensor in tensors]
+    return [pad(tensor.transpose(1, 2), (0, d - tensor.shape[-1])) for tensor in tensors]
 
 
 def _as(like, result):
@@ -29,7 +32,7 @@ class flash_attn_gpu:
         assert p == 0 and softcap == 0
         with torch.no_grad():
             mask = _mask(causal, (max(left, -1), max(right, -1)), softcap, False)
-            O, lse = torch_operators.run_forward(*map(_heads_first, (q, k, v)), scale, mask, False, None, *starts)
+            O, lse = torch_operators.run_forward(*_heads_first(mask, q, k, v), scale, mask, False, None, *starts)
         return _as(q, O), lse if q.dim() == 4 else lse[0], torch.empty(0), torch.empty(2, dtype=torch.int64)
 
     @staticmethod
@@ -37,7 +40,7 @@ class flash_attn_gpu:
         assert p == 0 and softcap == 0
         with torch.no_grad():
             mask = _mask(causal, (max(left, -1), max(right, -1)), softcap, False)
-            tensors = *map(_heads_first, (dO, q, k, v, O)), lse if q.dim() == 4 else lse[None]
+            tensors = *_heads_first(mask, dO, q, k, v, O), lse if q.dim() == 4 else lse[None]
             results = torch_operators.run_backward(*tensors, scale, mask, deterministic, None, *starts)
             for gradient, result in zip(gradients, results):
                 gradient.copy_(_as(gradient, result))
