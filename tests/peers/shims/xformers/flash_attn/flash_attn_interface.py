@@ -40,7 +40,8 @@ class flash_attn_gpu:
         assert p == 0 and softcap == 0
         with torch.no_grad():
             mask = _mask(causal, (max(left, -1), max(right, -1)), softcap, False)
-            tensors = *_heads_first(mask, dO, q, k, v, O), lse if q.dim() == 4 else lse[None]
+            lse = lse if q.dim() == 4 else lse[None, :, : q.shape[0]]  # xformers pads it
+            tensors = *_heads_first(mask, dO, q, k, v, O), lse
             results = torch_operators.run_backward(*tensors, scale, mask, deterministic, None, *starts)
             for gradient, result in zip(gradients, results):
                 gradient.copy_(_as(gradient, result))
