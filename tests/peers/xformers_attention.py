@@ -8,7 +8,7 @@ The checkout itself is the package: nothing is built. Its rule: a tolerance for 
 large as elsewhere. The library needs chapter 15, or 18 and 19.
 
 The rule assumes that the largest element of P is 1, so that its rounding to 16 bits is exact. The book's kernels, as
-FlashAttention-4's, let the maximum lag behind by up to 8, so that P V has an error of up to u·ΣP|V|, and O's rounding
+FlashAttention-4's, let the maximum lag by up to 8, so that P V has an error of up to u·ΣP|V|, and O's rounding
 adds u·|O|, with u = 2^-11 in fp16 and 2^-8 in bf16. For |O| = ΣP|V| = 10 in fp16 that is 0.0098; 0.008 is allowed.
 """
 
