@@ -64,6 +64,7 @@ std::vector<NamedMask> mask_parts() {
   add("packed", [](Mask& mask) { mask.lengths = {1}; });
   add("rope", [](Mask& mask) { mask.rope = true; });
   add("dropout", [](Mask& mask) { mask.dropped = 1; });
+  add("cache", [](Mask& mask) { mask.cache = {1}; });
   return parts;
 }
 std::string_view part_name(const Mask& part) {
@@ -80,6 +81,7 @@ std::string_view part_not_in(const std::vector<Mask>& served, const Mask& mask) 
   if (mask.packed() && !any([](const Mask& each) { return !each.lengths.empty(); })) return "packed";
   if (mask.rope && !any([](const Mask& each) { return each.rope; })) return "rope";
   if (mask.dropped > 0 && !any([](const Mask& each) { return each.dropped > 0; })) return "dropout";
+  if (!mask.cache.empty() && !any([](const Mask& each) { return !each.cache.empty(); })) return "cache";
   return "";
 }
 
@@ -88,14 +90,11 @@ std::string Mask::name() const {
   if (kind == window || kind == strided)
     text.append("=").append(std::to_string(left)).append(",").append(std::to_string(right));
   if (kind == prefix) text.append("=").append(std::to_string(left));
-  const auto append_lengths = [&] {
-    for (const std::int64_t& length : lengths)
-      text.append(&length != lengths.data() ? ","
-                  : kind == documents       ? "="
-                                            : "+lengths=")
-          .append(std::to_string(length));
+  const auto append_list = [&](const char* name, const std::vector<std::int64_t>& list) {
+    for (const std::int64_t& length : list)
+      text.append(&length != list.data() ? "," : name).append(std::to_string(length));
   };
-  if (kind == documents) append_lengths();
+  if (kind == documents) append_list("=", lengths);
   const auto append_number = [&](const char* name, double value) {
     std::string number = std::to_string(value);
     number.erase(number.find_last_not_of('0') + 1);
@@ -105,9 +104,12 @@ std::string Mask::name() const {
   if (softcap > 0) append_number("+softcap=", softcap);
   if (alibi) text += "+alibi";
   if (!sink.empty()) text += "+sink";
-  if (kind != documents) append_lengths();
+  if (kind != documents) append_list("+lengths=", lengths);
   if (rope) text += "+rope";
   if (dropped > 0) append_number("+dropout=", dropped / 256.0), text.append(",").append(std::to_string(seed));
+  append_list("+cache=", cache);
+  if (page_size > 0)
+    text.append("+pages=").append(std::to_string(page_size)).append(",").append(std::to_string(page_seed));
   return text;
 }
 std::optional<Mask> mask_named(std::string_view name) {

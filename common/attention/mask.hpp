@@ -27,6 +27,8 @@ struct KeyRange {
 inline constexpr std::int64_t no_end = std::int64_t(1) << 31, largest_number = std::int64_t(1) << 53;
 /// Lengths, prefixes and strides that the stages can hold as 32-bit integers.
 inline constexpr std::int64_t longest_length = no_end - 1;
+/// Keys of a page of a KV cache.
+inline constexpr std::int64_t largest_page = 256;
 /// The stages compute tanh(x) as 1 - 2/(1 + e^2x), with an error of about 2^-24 even for a small x. A score then has an
 /// error of cap·2^-24, which up to the largest cap is smaller than the rounding of P to fp16.
 inline constexpr float least_softcap = 1e-3F, largest_softcap = 1e3F;
@@ -51,6 +53,12 @@ struct Mask {
   std::int32_t dropped = 0;  ///< dropout: each element of P becomes 0 with probability dropped / 256, else it is
                              ///< multiplied by kept_scale(); l sums all elements
   std::int64_t seed = 0;     ///< of the dropout, below 2^53
+  /// A KV cache: the number of keys of each request of the batch, (B), at most Nk each; empty: all have Nk. The causal
+  /// mask is aligned to the request's own last key.
+  std::vector<std::int64_t> cache;
+  std::int64_t page_size = 0;  ///< keys per page of the cache; 0: contiguous, in (B, Hkv, Nk, d)
+  std::int64_t page_seed = 0;  ///< of the order of the pages; below 2^53. K and V are (pages, Hkv, page_size, d) if it
+                               ///< is even, and (pages, page_size, Hkv, d) if it is odd
 
   Mask() = default;
   Mask(Kind kind_) : kind(kind_) {}
@@ -89,6 +97,11 @@ struct Mask {
   /// Calls take(KeyRange) for the keys that a row attends to, in ascending order; no call for a fully masked row.
   template <class Take>
   void for_ranges(const Shape& shape, std::int64_t row, const Take& take) const {
+    if (!cache.empty()) {
+      Shape own = shape;
+      own.Nk = cache[std::size_t(row / shape.Nq / shape.H)];
+      return own.Nk == 0 ? void() : for_ranges_of_kind(own, row, take);
+    }
     if (lengths.empty()) return for_ranges_of_kind(shape, row, take);
     const std::int64_t query = row % shape.Nq;
     const KeyRange own = sequence(kind == documents ? query + shape.Nk - shape.Nq : query);

@@ -67,6 +67,16 @@ bool add_part(Mask& mask, std::string_view part, std::string_view name, std::str
     mask.lengths = numbers_of<std::int64_t>(rest);
     return mask.kind != Mask::documents && !mask.lengths.empty() && std::ranges::count(mask.lengths, 0) == 0;
   }
+  if (name == "cache") {
+    mask.cache = numbers_of<std::int64_t>(rest);
+    return !mask.cache.empty();
+  }
+  if (name == "pages") {
+    const auto numbers = numbers_of<std::int64_t>(rest);
+    if (numbers.size() != 2 || numbers[0] == 0) return false;
+    mask.page_size = numbers[0], mask.page_seed = numbers[1];
+    return true;
+  }
   if (part == "alibi") return mask.alibi = true;
   if (part == "rope") return mask.rope = true;
   if (part == "sink" && sinks > 0) mask.sink.assign(std::size_t(sinks), 0);

@@ -12,7 +12,8 @@ namespace workbook {
 
 inline constexpr const char* mask_texts =
     "none, causal, window=LEFT,RIGHT with whole numbers from 0 on, documents=N,N,…, prefix=N, or strided=WIDTH,STRIDE; "
-    "optionally followed by +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED";
+    "optionally followed by +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED, "
+    "+cache=N,N,…, +pages=SIZE,SEED";
 inline constexpr const char* softcap_text = "a number from 0.001 to 1000";
 
 /// The inverse of Mask::name(): "causal" or "window=256,0+softcap=50". "none+" may be left out: "softcap=50". "+sink"
@@ -32,7 +33,9 @@ inline std::string lacking_part(const std::vector<Mask>& served, const Mask& mas
 }
 inline std::string_view lacking_option(const std::vector<Mask>& served, const Mask& mask) {
   const std::string_view part = part_not_in(served, mask);
-  return part_named(part).value_or(Mask::none).kind > Mask::causal ? "mask" : part == "packed" ? "lengths" : part;
+  return part_named(part).value_or(Mask::none).kind > Mask::causal || part == "cache" ? "mask"
+         : part == "packed"                                                           ? "lengths"
+                                                                                      : part;
 }
 
 }  // namespace workbook

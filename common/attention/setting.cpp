@@ -50,6 +50,18 @@ void check_lengths(const Mask& mask) {
   }
 }
 
+void check_cache(const Mask& mask) {
+  for (const std::int64_t length : mask.cache)
+    if (length < 0 || length > longest_length) refuse("cache", lengths_text(mask.cache), from_to(0, longest_length));
+  if (mask.page_size < 0 || mask.page_size > largest_page) refuse("pages", mask.page_size, from_to(1, largest_page));
+  if (mask.page_seed < 0 || mask.page_seed >= largest_number)
+    refuse("the seed of the pages", mask.page_seed, from_to(0, largest_number - 1));
+  if (mask.page_size > 0 && mask.cache.empty()) throw InputError("pages without cache: allowed: cache=N,N,…+pages=…");
+  const bool others = mask.kind > Mask::causal || !mask.lengths.empty() || mask.alibi || mask.rope || mask.dropped > 0;
+  if (!mask.cache.empty() && others)
+    throw InputError("cache with " + mask.name() + ": allowed with a cache: none, causal, softcap and sink");
+}
+
 }  // namespace
 
 std::string sizes_text(std::span<const std::int64_t> sizes) {
@@ -109,6 +121,7 @@ void check(const Mask& mask) {
   if (mask.dropped < 0 || mask.dropped > 255)
     refuse("dropout", float(mask.dropped) / 256, "a number from 0 on, below 1");
   if (mask.seed < 0 || mask.seed >= largest_number) refuse("dropout's seed", mask.seed, from_to(0, largest_number - 1));
+  check_cache(mask);
   for (std::size_t head = 0; head < mask.sink.size(); ++head)
     if (!std::isfinite(mask.sink[head]))
       refuse("sink[" + std::to_string(head) + "]", mask.sink[head], "finite numbers");
@@ -130,6 +143,11 @@ void check(const Setting& setting, bool any_d) {
                      (mask.packed() ? "both" : "Nk"));
   if (!mask.sink.empty() && std::int64_t(mask.sink.size()) != shape.H)
     refuse("the number of sinks", std::int64_t(mask.sink.size()), std::to_string(shape.H) + ", one for each head");
+  if (!mask.cache.empty() && std::int64_t(mask.cache.size()) != shape.B)
+    refuse("the number of lengths in cache", std::int64_t(mask.cache.size()),
+           std::to_string(shape.B) + ", one for each request");
+  for (const std::int64_t length : mask.cache)
+    if (length > shape.Nk) refuse("cache", lengths_text(mask.cache), from_to(0, shape.Nk) + ", the number of keys");
 }
 
 }  // namespace workbook

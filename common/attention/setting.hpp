@@ -38,9 +38,11 @@ std::string sizes_text(std::span<const std::int64_t> sizes);
 /// Hkv, all numbers of elements within 64 bits.
 void check(const Shape& shape, bool any_d = false);
 /// Checks the numbers of a mask: sides of a window from 0 on, prefixes, strides and lengths that fit in 32 bits, the
-/// sum of the lengths too, a softcap of 0 or from least_softcap to largest_softcap, finite sinks.
+/// sum of the lengths too, a softcap of 0 or from least_softcap to largest_softcap, finite sinks; for a cache, the
+/// causal mask or none.
 void check(const Mask& mask);
-/// Checks both, a finite scale, lengths that add up to the rows, one sink per head, and for ALiBi a number of heads
+/// Checks both, a finite scale, lengths that add up to the rows, one sink per head, one length of at most
+/// Nk for each request of a cache, and for ALiBi a number of heads
 /// that is a power of two: for others ALiBi's code interleaves the slopes of two powers of two, which no stage does.
 void check(const Setting& setting, bool any_d = false);
 
@@ -56,6 +58,7 @@ void for_part_numbers(M&& mask, const Take& take) {
   take("window_left", mask.left), take("window_right", mask.right);
   take("softcap", mask.softcap), take("alibi", mask.alibi);
   take("rope", mask.rope), take("dropped", mask.dropped), take("dropout_seed", mask.seed);
+  take("page_size", mask.page_size), take("page_seed", mask.page_seed);
 }
 /// The same for every number of a setting.
 template <class S, class Take>

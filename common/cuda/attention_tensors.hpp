@@ -6,6 +6,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "common/attention/cache_pages.hpp"
 #include "common/attention/tensors.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
@@ -33,6 +34,11 @@ struct FromCall {
   template <class T>
   void operator()(const CallTensor& tensor, DeviceArray<T>& array) const {
     const std::span<Code<T>> given = call.array<Code<T>>(tensor.name);
+    if (tensor.kind == CallTensor::of_keys && call.integer("requests", 0) > 0) {
+      const std::vector<Code<T>> stored = stored_in_cache(call.setting(), std::span<const Code<T>>(given));
+      array = DeviceArray<T>(tensor.name, std::span<const Code<T>>(stored));
+      return;
+    }
     array = tensor.output ? DeviceArray<T>(tensor.name, given.size(), Role::output)
                           : DeviceArray<T>(tensor.name, std::span<const Code<T>>(given));
   }
@@ -40,15 +46,23 @@ struct FromCall {
 
 /// The arrays of a mask in device memory.
 struct MaskArrays {
-  DeviceArray<float> sink;           ///< (H); empty: none
-  DeviceArray<std::int32_t> starts;  ///< of its packed sequences, (S + 1); empty: one sequence
+  DeviceArray<float> sink;                         ///< (H); empty: none
+  DeviceArray<std::int32_t> starts;                ///< of its packed sequences, (S + 1); empty: one sequence
+  DeviceArray<std::int32_t> cache_lengths, pages;  ///< of a KV cache; empty: none, or no pages
 
   MaskArrays() = default;
-  explicit MaskArrays(const Arguments& call) : MaskArrays(call.has("mask") ? call.setting().mask : Mask::none) {}
-  explicit MaskArrays(const Mask& mask) {
+  explicit MaskArrays(const Arguments& call) : MaskArrays(call.has("mask") ? call.setting() : Setting()) {}
+  explicit MaskArrays(const Setting& setting) {
+    const Mask& mask = setting.mask;
     if (!mask.sink.empty()) sink = DeviceArray<float>("sink", std::span<const float>(mask.sink));
     if (!mask.lengths.empty())
       starts = DeviceArray<std::int32_t>("starts", std::span<const std::int32_t>(mask.starts()));
+    if (mask.cache.empty()) return;
+    const std::vector<std::int32_t> lengths(mask.cache.begin(), mask.cache.end());
+    cache_lengths = DeviceArray<std::int32_t>("cache_lengths", std::span<const std::int32_t>(lengths));
+    if (mask.page_size == 0) return;
+    const CachePages layout(setting);
+    pages = DeviceArray<std::int32_t>("pages", std::span<const std::int32_t>(layout.table));
   }
 };
 /// The pointer to an optional array; nullptr if the call has no such array.

@@ -70,7 +70,7 @@ void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
 template <class Tensors>
 void make_at_random(Tensors& tensors, const Setting& setting, std::uint64_t seed) {
   const Shape& shape = setting.shape;
-  tensors.of_mask = detail::MaskArrays(setting.mask);
+  tensors.of_mask = detail::MaskArrays(setting);
   tensors.each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
     array = DeviceArray<T>(tensor.name, std::size_t(tensor.count(shape)), tensor.output ? Role::output : Role::input);
     if (tensor.output) return;

@@ -29,6 +29,10 @@ struct ForwardCall : Setting {
   /// of the last one.
   const float* sink = nullptr;
   const std::int32_t* starts = nullptr;
+  /// Arrays of a KV cache (cache_pages.hpp), or nullptr: the number of keys of each request, (B); the page table, (B,
+  /// ⌈Nk / page_size⌉).
+  const std::int32_t* cache_lengths = nullptr;
+  const std::int32_t* pages = nullptr;
 };
 
 /// A backward pass, likewise. Gradient is Element or float.

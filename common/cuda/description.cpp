@@ -99,9 +99,9 @@ void require_room(const Description& stage, const Arguments& call, int d) {
 
 /// Numbers that every stage's call may have in addition to its setting, sizes and variants: see stage.hpp, timing.hpp
 /// and worker_device.cpp.
-constexpr const char* kNumbers[] = {"unobserved", "float_gradients", "workers",      "lane_seed",      "shared_limit",
-                                    "trace",      "budget",          "backward",     "rows",           "profile",
-                                    "sinks",      "sequences",       "lse_gradient", "skipped_batches"};
+constexpr const char* kNumbers[] = {
+    "unobserved", "float_gradients", "workers", "lane_seed", "shared_limit", "trace",           "budget",  "backward",
+    "rows",       "profile",         "sinks",   "sequences", "lse_gradient", "skipped_batches", "requests"};
 
 bool is_known(const Description& stage, std::string_view name) {
   const auto is_it = [&](std::string_view known) { return known == name; };
@@ -258,6 +258,7 @@ Setting Arguments::setting() const {
   };
   if (integer("sinks", 0) > 0) take_all(setting.mask.sink, "sink");
   if (integer("sequences", 0) > 0) take_all(setting.mask.lengths, "lengths");
+  if (integer("requests", 0) > 0) take_all(setting.mask.cache, "cache");
   return setting;
 }
 

@@ -168,7 +168,7 @@ class LibraryCall final : public Arguments {
  public:
   LibraryCall(const Description& stage, const workbook_problem& problem, const workbook_tensor* tensors)
       : setting_(setting_of(problem)), table_(tensors_of(stage.pass == "backward")), tensors_(tensors) {
-    numbers_.reserve(16);  // allocated once
+    numbers_.reserve(24);  // allocated once
     for_numbers(setting_, [&](std::string_view name, auto value) { numbers_.push_back({name, double(value)}); });
     if (problem.deterministic != 0 && has_deterministic(stage)) {
       numbers_.push_back({"deterministic", 1});
@@ -178,6 +178,8 @@ class LibraryCall final : public Arguments {
     if (problem.lse_gradient != 0 && !stage.serves.lse_gradient)
       throw std::invalid_argument("lse_gradient = 1: this stage does not have the gradient of the LSE; allowed: 0");
     const Mask& mask = setting_.mask;
+    if (!mask.cache.empty())
+      throw std::invalid_argument("mask = " + mask.name() + ": calls of a library have no arrays of a cache");
     numbers_.push_back({"lse_gradient", double(problem.lse_gradient)});
     numbers_.push_back({"sinks", double(mask.sink.size())});
     numbers_.push_back({"sequences", double(mask.lengths.size())});
@@ -311,7 +313,8 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
 struct InC {
   explicit InC(const StageOperations& stage) : of(stage), element(name(stage.description.element)) {
     for (const NamedMask& part : mask_parts())
-      if (std::ranges::count(of.description.serves.masks, part.mask) > 0) mask_names.push_back(part.name.data());
+      if (part.mask.cache.empty() && std::ranges::count(of.description.serves.masks, part.mask) > 0)
+        mask_names.push_back(part.name.data());
   }
   workbook_stage stage() const {
     const Description& d = of.description;

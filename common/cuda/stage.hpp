@@ -170,7 +170,9 @@ ForwardCall<Element> forward_call(const Arguments& call, Tensors& t) {
           t.O.data(),
           t.lse.data(),
           data_or_none(t.of_mask.sink),
-          data_or_none(t.of_mask.starts)};
+          data_or_none(t.of_mask.starts),
+          data_or_none(t.of_mask.cache_lengths),
+          data_or_none(t.of_mask.pages)};
 }
 template <class Element, class Gradient, class Tensors>
 BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t) {
@@ -197,7 +199,7 @@ Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments
   const Unobserved unobserved(call.integer("unobserved", 0));
   const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   AttentionTensors<Element> tensors(call);
-  tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
+  if (call.integer("page_size", 0) == 0) tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
   const SkippedBatches skipped(call.integer("skipped_batches", 0), call.setting());
   const ExtraMemory extra(kernels.extra, call.setting(), skipped.setting());
   kernels.launch(skipped.extend(forward_call<Element>(call, tensors)), tiles, extra);

@@ -24,6 +24,8 @@ void add_numbers(Call& call, const Setting& setting) {
     call.number("sinks", double(sink.size())).input("sink", sink);
   if (const auto& lengths = setting.mask.lengths; !lengths.empty())
     call.number("sequences", double(lengths.size())).input("lengths", lengths);
+  if (const auto& cache = setting.mask.cache; !cache.empty())
+    call.number("requests", double(cache.size())).input("cache", cache);
 }
 
 namespace {

@@ -2,12 +2,14 @@
 // common/attention/mask.hpp.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "common/attention/cache_pages.hpp"
 #include "common/attention/mask_text.hpp"
 #include "common/attention/oracle.hpp"
 #include "tests/common/error_ratio.hpp"
@@ -200,6 +202,54 @@ TEST_CASE("documents, prefixes and strides let those pairs count that they say, 
       CHECK(attended_keys({shape, 1, Mask::in_strides(2, 5)}, row) == strided);
       CHECK(attended_keys({shape, 1, Mask::in_strides(7, 5)}, row) == attended_keys({shape, 1, Mask::causal}, row));
     }
+  }
+}
+
+TEST_CASE("each request of a cache attends to its own keys, and the causal mask ends at its last one") {
+  const Shape shape{3, 2, 1, 2, 9, 64};
+  Mask cache = Mask::none;
+  cache.cache = {9, 0, 4};
+  const auto count = [&](std::int64_t b, std::int64_t query) { return cache.count(shape, (b * 2 + 1) * 2 + query); };
+  CHECK((count(0, 0) == 9 && count(1, 1) == 0 && count(2, 0) == 4));
+  cache.kind = Mask::causal;
+  CHECK((count(0, 0) == 8 && count(0, 1) == 9 && count(1, 1) == 0 && count(2, 0) == 3 && count(2, 1) == 4));
+  cache.page_size = 16, cache.page_seed = 7;
+  CHECK(cache.name() == "causal+cache=9,0,4+pages=16,7");
+  CHECK(mask_of(cache.name()) == cache);
+  CHECK(part_not_in({Mask::none, Mask::causal}, cache) == "cache");
+  CHECK(part_not_in({Mask::causal, part_named("cache").value()}, cache).empty());
+  for (const char* other : {"cache=", "cache=1,x", "causal+cache=-1", "causal+pages=16,7", "cache=4+pages=16",
+                            "cache=4+pages=0,1", "cache=4+pages=257,1"})
+    CHECK(!mask_of(other));
+  const auto refused = [](const Setting& setting, const std::string& said) {
+    CHECK_THROWS_MATCHES(check(setting), InputError, Catch::Matchers::Message(said));
+  };
+  CHECK_NOTHROW(check(Setting{shape, 1, cache}));
+  refused({{2, 2, 1, 2, 9, 64}, 1, cache}, "the number of lengths in cache = 3: allowed: 2, one for each request");
+  refused({{3, 2, 1, 2, 8, 64}, 1, cache}, "cache = 9,0,4: allowed: whole numbers from 0 to 8, the number of keys");
+  cache.rope = true;
+  refused({shape, 1, cache},
+          "cache with causal+rope+cache=9,0,4+pages=16,7: allowed with a cache: none, causal, "
+          "softcap and sink");
+}
+
+TEST_CASE("K in a cache has each key in its page, and NaN elsewhere") {
+  Setting setting{{2, 1, 1, 1, 5, 2}, 1, Mask::none};
+  const std::vector<std::uint16_t> K{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19};
+  setting.mask.cache = {5, 1};
+  std::vector<std::uint16_t> contiguous(K);
+  std::fill(contiguous.begin() + 12, contiguous.end(), std::uint16_t(-1));
+  CHECK(stored_in_cache(setting, std::span<const std::uint16_t>(K)) == contiguous);
+  setting.mask.page_size = 2;
+  for (setting.mask.page_seed = 0; setting.mask.page_seed < 6; ++setting.mask.page_seed) {
+    const CachePages pages(setting);
+    const auto stored = stored_in_cache(setting, std::span<const std::uint16_t>(K));
+    CHECK(pages.per_request == 3);
+    CHECK(stored.size() == std::size_t(pages.count * 4));
+    CHECK(std::ranges::count(stored, std::uint16_t(-1)) == std::ptrdiff_t(stored.size()) - 12);
+    for (const auto& [b, j] : {std::pair{0, 0}, {0, 3}, {0, 4}, {1, 0}})
+      CHECK(stored[std::size_t(pages.table[std::size_t(b * 3 + j / 2)] * 4 + j % 2 * 2)] == 10 * b + 2 * j);
+    CHECK((pages.table[4] == -1 && pages.table[5] == -1));
   }
 }
 

@@ -1,0 +1,75 @@
+// A KV cache in pages, as a call's tests lay it out: the pages of all requests are mixed in one pool, in an order that
+// the mask's page_seed selects. What belongs to no key is NaN, so a kernel that uses it is wrong. Header-only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "common/attention/setting.hpp"
+
+namespace workbook {
+
+/// Where the keys of a cache are. Element c of key j of head h of request b is element
+/// page·page_stride + h·head_stride + (j % page_size)·key_stride + c of K and of V.
+struct CacheStrides {
+  std::int64_t page_size, page_stride, head_stride, key_stride;
+};
+/// A contiguous cache has one page per request, of Nk keys.
+inline CacheStrides cache_strides(const Setting& setting) {
+  const Shape& s = setting.shape;
+  const std::int64_t page_size = setting.mask.page_size > 0 ? setting.mask.page_size : s.Nk;
+  const bool heads_first = setting.mask.page_size == 0 || setting.mask.page_seed % 2 == 0;
+  return {page_size, s.Hkv * page_size * s.d, heads_first ? page_size * s.d : s.d, heads_first ? s.d : s.Hkv * s.d};
+}
+
+struct CachePages {
+  std::int64_t per_request = 1;     ///< entries of the table per request
+  std::int64_t count = 0;           ///< pages of the pool
+  std::vector<std::int32_t> table;  ///< (B, per_request): the page of each page_size keys; -1: none
+
+  explicit CachePages(const Setting& setting) : per_request(pages_of(setting, setting.shape.Nk)) {
+    const std::vector<std::int64_t>& lengths = setting.mask.cache;
+    for (const std::int64_t length : lengths) count += pages_of(setting, length);
+    const std::int64_t used = std::exchange(count, count + count / 4 + 1);  // others belong to no request
+    std::vector<std::int32_t> order(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = std::int32_t(i);
+    std::mt19937_64 random(std::uint64_t(setting.mask.page_seed));
+    for (std::size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[random() % (i + 1)]);
+    std::int64_t next = 0;
+    for (const std::int64_t length : lengths)
+      for (std::int64_t i = 0; i < per_request; ++i)
+        table.push_back(i < pages_of(setting, length) && next < used ? order[std::size_t(next++)] : -1);
+  }
+  static std::int64_t pages_of(const Setting& setting, std::int64_t keys) {
+    const std::int64_t size = cache_strides(setting).page_size;
+    return (keys + size - 1) / size;
+  }
+};
+
+/// K or V of a call with a cache, (B, Hkv, Nk, d), as it is stored: contiguous or in pages, with NaN elsewhere.
+template <class Code>
+std::vector<Code> stored_in_cache(const Setting& setting, std::span<const Code> given) {
+  const Shape& s = setting.shape;
+  const CacheStrides at = cache_strides(setting);
+  const CachePages pages(setting);
+  const bool paged = setting.mask.page_size > 0;
+  Code nan = Code(-1);  // of half and of bfloat16
+  if constexpr (std::is_floating_point_v<Code>) nan = std::numeric_limits<Code>::quiet_NaN();
+  std::vector<Code> stored(std::size_t((paged ? pages.count : s.B) * at.page_stride), nan);
+  for (std::int64_t b = 0; b < s.B; ++b)
+    for (std::int64_t h = 0; h < s.Hkv; ++h)
+      for (std::int64_t j = 0; j < setting.mask.cache[std::size_t(b)]; ++j) {
+        const std::int64_t page = paged ? pages.table[std::size_t(b * pages.per_request + j / at.page_size)] : b;
+        std::copy_n(given.begin() + ((b * s.Hkv + h) * s.Nk + j) * s.d, s.d,
+                    stored.begin() + page * at.page_stride + h * at.head_stride + j % at.page_size * at.key_stride);
+      }
+  return stored;
+}
+
+}  // namespace workbook
