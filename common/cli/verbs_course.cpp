@@ -100,7 +100,7 @@ Runner declare_generate(Options& options) {
       .show_default();
   options.option("--seed", given->seed, "Seed of the draws").allow(whole_number<std::uint64_t>(0)).show_default();
   options.flag("--no-cache", given->no_cache, "Compute K and V of all bytes again for each new one");
-  options.flag("--chapters", given->chapters, "Use your chapters' kernels, chapter 20's for decoding");
+  options.flag("--chapters", given->chapters, "Use your chapters' kernels, chapter 20's or 21's for decoding");
   options.flag("--solutions", given->solutions, "Use the book's solutions").excludes({"--chapters"});
   options.option("--backend", given->backend, "With --chapters or --solutions: backend for the kernels")
       .allow(one_of({"sim", "cuda"}, "sim or cuda"));

@@ -1,5 +1,5 @@
 // Chapter 20: merging the results of a thread block's warps in shared memory, and those of the thread blocks that share
-// a head.
+// a head; and writing a block's result.
 //
 // Source: Milakov and Gimelshein 2018, section 3 (merging).
 #pragma once
@@ -102,10 +102,11 @@ __device__ __forceinline__ void store_rounded(Element* to, const float4& O) {
   *reinterpret_cast<uint2*>(to) = make_uint2(cvt_rn_x2<Element>(O.x, O.y), cvt_rn_x2<Element>(O.z, O.w));
 }
 
-/// One warp merges a row of the partial results of all blocks that share a head. O and lse are at the head's group.
-template <class Element, int d, int Br>
-__device__ __forceinline__ void merge_row(const Partial& partial, const Cut& cut, std::int64_t head, const Rows& rows,
-                                          int row, Element* O, float* lse) {
+/// One warp merges a row of the partial results of all blocks that share a head. O and lse are at the head's group. The
+/// type of the cut is Cut, or chapter 21's.
+template <class Element, int d, int Br, class AnyCut>
+__device__ __forceinline__ void merge_row(const Partial& partial, const AnyCut& cut, std::int64_t head,
+                                          const Rows& rows, int row, Element* O, float* lse) {
   const std::int64_t first = cut.first_block(head), last = cut.last_block(head);
   const int lane = threadIdx.x % 32, column = lane * (d / 32);
   float m = -INFINITY, l = 0, sum[d / 32] = {};  // of the blocks so far, relative to m
@@ -142,11 +143,42 @@ __device__ __forceinline__ void merge_row(const Partial& partial, const Cut& cut
 }
 
 /// A block merges all rows of the head, one per warp.
-template <class Element, int d, int Br, int warps>
-__device__ __forceinline__ void merge_blocks(const Partial& partial, const Cut& cut, std::int64_t head,
+template <class Element, int d, int Br, int warps, class AnyCut>
+__device__ __forceinline__ void merge_blocks(const Partial& partial, const AnyCut& cut, std::int64_t head,
                                              const Rows& rows, Element* O, float* lse) {
   for (int row = threadIdx.x / 32; row < Br && rows.exists(row); row += warps)
     merge_row<Element, d, Br>(partial, cut, head, rows, row, O, lse);
+}
+
+/// Merges the warps of a block, and writes O and the LSE of its units of a head. If other blocks share the head, it
+/// writes a partial result, and the last of these blocks merges. O and lse are at the head's group.
+template <class Element, int d, int parts, int warps, class AnyCut>
+__device__ __forceinline__ void write_result(Shared<d, warps>& smem, const Registers<Element, d, parts>& registers,
+                                             const Partial& partial, const AnyCut& cut, std::int64_t head,
+                                             const Rows& rows, Element* O, float* lse) {
+  constexpr int Br = 8 * parts;
+  const auto blocks = unsigned(cut.last_block(head) - cut.first_block(head) + 1);  // that share the head
+  const std::int64_t slot = cut.partial(blockIdx.x, head) * Br;
+#pragma unroll
+  for (int n = 0; n < parts; ++n) {
+    __syncthreads();  // the results of the previous part, or head, have been read
+    store_warp<Element, d, parts, warps>(smem, registers, n);
+    __syncthreads();  // the results of all warps are visible
+    for (int i = threadIdx.x; i < 8 * d / 4; i += 32 * warps) {
+      const int row = 8 * n + i / (d / 4), column = i % (d / 4) * 4;
+      if (!rows.exists(row)) continue;
+      const Merged merged = merge_warps(smem, row % 8, column);
+      if (blocks > 1) {
+        *reinterpret_cast<float4*>(&partial.O[(slot + row) * d + column]) = merged.O;
+        if (column == 0) partial.lse[slot + row] = merged.lse;
+      } else {
+        store_rounded(&O[rows.memory_row(row) * d + column], merged.O);
+        if (column == 0) lse[rows.memory_row(row)] = merged.lse * ln_2;
+      }
+    }
+  }
+  if (blocks > 1 && is_last_block(smem, partial.finished + head, blocks))
+    merge_blocks<Element, d, Br, warps>(partial, cut, head, rows, O, lse);
 }
 
 }  // namespace

@@ -65,28 +65,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps * blocks_per_sm(d))
     }
 
     const std::int64_t of_group = kv_head * rows.count;  // rows of O before the head's group
-    const auto blocks = unsigned(cut.last_block(head) - cut.first_block(head) + 1);  // that share the head
-    const std::int64_t slot = cut.partial(blockIdx.x, head) * Br;
-#pragma unroll
-    for (int n = 0; n < parts; ++n) {
-      __syncthreads();  // the results of the previous part, or head, have been read
-      store_warp<Element, d, parts, warps>(smem, registers, n);
-      __syncthreads();  // the results of all warps are visible
-      for (int i = threadIdx.x; i < 8 * d / 4; i += 32 * warps) {
-        const int row = 8 * n + i / (d / 4), column = i % (d / 4) * 4;
-        if (!rows.exists(row)) continue;
-        const Merged merged = merge_warps(smem, row % 8, column);
-        if (blocks > 1) {
-          *reinterpret_cast<float4*>(&partial.O[(slot + row) * d + column]) = merged.O;
-          if (column == 0) partial.lse[slot + row] = merged.lse;
-        } else {
-          store_rounded(&O[(of_group + rows.memory_row(row)) * d + column], merged.O);
-          if (column == 0) lse[of_group + rows.memory_row(row)] = merged.lse * ln_2;
-        }
-      }
-    }
-    if (blocks > 1 && is_last_block(smem, partial.finished + head, blocks))
-      merge_blocks<Element, d, Br, warps>(partial, cut, head, rows, O + of_group * d, lse + of_group);
+    write_result(smem, registers, partial, cut, head, rows, O + of_group * d, lse + of_group);
   }
 }
 

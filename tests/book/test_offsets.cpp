@@ -69,6 +69,7 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   // The rows of the heads that are packed: no memory holds 2^31 of them.
   if (file == "14_grouped_queries/packed_rows.hpp") return {"heads * Nq"};
   // The first row of Q and the first and the last key of a block: no more than G·Nq and Nk, which are ints.
+  if (file == "21_paged_cache/paged_cache.cu") return {"int(head%sizes.row_blocks) * Br"};
   if (file == "20_split_kv/split_kv.cu")
     return {"int(head%sizes.row_blocks) * Br", "int(begin-first_unit) * unit", "int(end-first_unit) * unit"};
   // A block's first query and first key: no more than Nq and Nk.

@@ -1,0 +1,75 @@
+// Chapter 21's kernels as stages, given: what they are built for, and how to launch them. The number splits sets the
+// thread blocks per head of K and V; by default there are as many as run at a time. The second stage is the same for
+// bf16, and its operation is "forward_bfloat16".
+#include <iterator>
+
+#include "20_split_kv/cut.hpp"
+#include "common/cuda/stage.hpp"
+
+#include "paged_cache.hpp"
+
+namespace ch21 {
+namespace {
+
+using ch20::Cut;
+using workbook::Mask;
+using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Served,
+    workbook::cuda::Stage, workbook::cuda::zeroed;
+
+Served any_cache() {
+  Mask cache;
+  cache.cache = {1};
+  return {.masks = {Mask::none, Mask::causal, cache}, .shared_heads = true};
+}
+
+/// The cut with the tiles that have the fewest warps, and so the most thread blocks.
+template <int splits>
+Cut largest_cut(const workbook::Shape& shape) {
+  return ch20::cut_of(shape, std::end(built)[-1], splits, workbook::cuda::multiprocessors());
+}
+/// The rows of all partial results: two results per thread block.
+template <int splits>
+std::size_t partial_rows(const workbook::Shape& shape) {
+  return std::size_t(2 * largest_cut<splits>(shape).blocks * std::end(built)[-1].Br);
+}
+
+template <class Element, int splits>
+ForwardStage<Element> stage_for() {
+  return {
+      .head_dims = {64, 128},
+      .tiles = built,
+      .shared_bytes = shared_bytes<Element>,
+      .compute = 80,  // mma.m16n8k16
+      .warps_split_keys = true,
+      .serves = any_cache(),
+      .extra = {scratch<float>("partial_O",
+                               [](const workbook::Shape& shape) { return partial_rows<splits>(shape) * shape.d; }),
+                scratch<float>("partial_lse", partial_rows<splits>),
+                zeroed<unsigned>("finished",
+                                 [](const workbook::Shape& shape) { return largest_cut<splits>(shape).heads; }),
+                scratch<std::int64_t>("first_unit", [](const workbook::Shape& shape) { return shape.B + 1; })},
+      .launch =
+          [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {
+            const Partial partial{extra.array<float>("partial_O"), extra.array<float>("partial_lse"),
+                                  extra.array<unsigned>("finished")};
+            paged_cache(call, partial, extra.array<std::int64_t>("first_unit"), {}, tiles, splits,
+                        workbook::cuda::multiprocessors());
+          },
+  };
+}
+
+template <class Element>
+ForwardStage<Element> with_splits() {
+  ForwardStage<Element> stage = stage_for<Element, 0>();
+  stage.variants = {{"splits", 1, stage_for<Element, 1>()},
+                    {"splits", 2, stage_for<Element, 2>()},
+                    {"splits", 3, stage_for<Element, 3>()},
+                    {"splits", 8, stage_for<Element, 8>()},
+                    {"splits", 128, stage_for<Element, 128>()}};
+  return stage;
+}
+
+const Stage stage = with_splits<half>(), bf16_stage = with_splits<__nv_bfloat16>();
+
+}  // namespace
+}  // namespace ch21
