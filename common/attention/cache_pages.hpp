@@ -52,6 +52,12 @@ struct CachePages {
   }
 };
 
+/// The elements of K or V as they are stored.
+inline std::int64_t elements_of_cache(const Setting& setting) {
+  return (setting.mask.page_size > 0 ? CachePages(setting).count : setting.shape.B) *
+         cache_strides(setting).page_stride;
+}
+
 /// K or V of a call with a cache, (B, Hkv, Nk, d), as it is stored: contiguous or in pages, with NaN elsewhere.
 template <class Code>
 std::vector<Code> stored_in_cache(const Setting& setting, std::span<const Code> given) {
@@ -61,7 +67,7 @@ std::vector<Code> stored_in_cache(const Setting& setting, std::span<const Code> 
   const bool paged = setting.mask.page_size > 0;
   Code nan = Code(-1);  // of half and of bfloat16
   if constexpr (std::is_floating_point_v<Code>) nan = std::numeric_limits<Code>::quiet_NaN();
-  std::vector<Code> stored(std::size_t((paged ? pages.count : s.B) * at.page_stride), nan);
+  std::vector<Code> stored(std::size_t(elements_of_cache(setting)), nan);
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.Hkv; ++h)
       for (std::int64_t j = 0; j < setting.mask.cache[std::size_t(b)]; ++j) {

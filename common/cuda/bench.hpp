@@ -72,7 +72,9 @@ void make_at_random(Tensors& tensors, const Setting& setting, std::uint64_t seed
   const Shape& shape = setting.shape;
   tensors.of_mask = detail::MaskArrays(setting);
   tensors.each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
-    array = DeviceArray<T>(tensor.name, std::size_t(tensor.count(shape)), tensor.output ? Role::output : Role::input);
+    const bool cached = tensor.kind == CallTensor::of_keys && !setting.mask.cache.empty();
+    array = DeviceArray<T>(tensor.name, std::size_t(cached ? elements_of_cache(setting) : tensor.count(shape)),
+                           tensor.output ? Role::output : Role::input);
     if (tensor.output) return;
     if constexpr (sizeof(T) == sizeof(float)) {  // the LSE
       std::vector<float> values(array.size());
