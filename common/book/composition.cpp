@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/book/markers.hpp"
+#include "common/book/text.hpp"
 #include "common/worker/hash.hpp"
 
 namespace workbook::book {
@@ -18,11 +19,6 @@ std::string line_directive(int line, std::string_view name) {
     quoted += c;
   }
   return fmt::format("#line {} \"{}\"\n", line, quoted);
-}
-
-std::string trimmed(const std::string& line) {
-  const std::size_t from = line.find_first_not_of(" \t\r");
-  return from == std::string::npos ? "" : line.substr(from, line.find_last_not_of(" \t\r") - from + 1);
 }
 
 /// "4.4" -> "4_4".

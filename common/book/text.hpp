@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,30 @@ inline std::string replaced(std::string_view text, std::string_view from, std::s
     text.remove_prefix(at + from.size());
   }
   return result.append(text);
+}
+
+/// A line without the white space around it.
+inline std::string trimmed(const std::string& line) {
+  const std::size_t from = line.find_first_not_of(" \t\r");
+  return from == std::string::npos ? "" : line.substr(from, line.find_last_not_of(" \t\r") - from + 1);
+}
+
+/// Whether `accepts` is true of one of the words, which spaces and newlines separate.
+template <class Accepts>
+bool any_word(std::string_view words, const Accepts& accepts) {
+  for (std::size_t begin = 0; (begin = words.find_first_not_of(" \n", begin)) != words.npos;) {
+    const std::size_t end = std::min(words.size(), words.find_first_of(" \n", begin));
+    if (accepts(words.substr(begin, end - begin))) return true;
+    begin = end;
+  }
+  return false;
+}
+inline bool is_one_of(std::string_view words, std::string_view name) {
+  return any_word(words, [&](std::string_view word) { return word == name; });
+}
+/// Whether the name begins with one of the words.
+inline bool begins_with(std::string_view words, std::string_view name) {
+  return any_word(words, [&](std::string_view word) { return name.starts_with(word); });
 }
 
 /// Every line of the text indented.

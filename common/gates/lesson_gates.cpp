@@ -11,6 +11,7 @@
 #include "common/book/markers.hpp"
 #include "common/book/pages.hpp"
 #include "common/book/stubs.hpp"
+#include "common/book/text.hpp"
 #include "common/gates/groups.hpp"
 
 namespace workbook::gates {
@@ -20,11 +21,6 @@ namespace {
 using book::Chapter;
 using book::Exercise;
 using judge::Workspace;
-
-std::string squeezed(const std::string& line) {
-  const std::size_t from = line.find_first_not_of(" \t");
-  return from == std::string::npos ? "" : line.substr(from, line.find_last_not_of(" \t\r") - from + 1);
-}
 
 /// Whether the text names the exercise: 3.1 is not named where 3.10 is.
 bool mentions(const std::string& text, const std::string& id) {
@@ -53,7 +49,7 @@ std::set<std::string> compiled_lines(const Workspace& workspace) {
   std::set<std::string> compiled;
   const auto add = [&](const std::string& text) {
     std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) compiled.insert(squeezed(line));
+    for (std::string line; std::getline(lines, line);) compiled.insert(book::trimmed(line));
   };
   for (const Chapter& chapter : workspace.book.chapters) {
     for (const std::string& file : chapter.files)
@@ -73,13 +69,13 @@ void check_page(const Workspace& workspace, const fs::path& page, const std::set
   for (std::string line; std::getline(lines, line);) {
     ++number;
     const std::string where = fmt::format("{}:{}", workspace.shown(page), number);
-    if (squeezed(line).starts_with("```")) {
-      in_cpp = !in_code && squeezed(line).starts_with("```cpp");
+    if (book::trimmed(line).starts_with("```")) {
+      in_cpp = !in_code && book::trimmed(line).starts_with("```cpp");
       in_code = !in_code;
       continue;
     }
-    if (in_cpp && !squeezed(line).empty() && !squeezed(line).starts_with("//")) {
-      findings.expect(compiled.contains(squeezed(line)),
+    if (in_cpp && !book::trimmed(line).empty() && !book::trimmed(line).starts_with("//")) {
+      findings.expect(compiled.contains(book::trimmed(line)),
                       where + ": this line of C++ is in no file that the build compiles: " + line);
     }
     if (in_code) continue;

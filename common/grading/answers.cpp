@@ -1,13 +1,13 @@
 #include "common/grading/answers.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <set>
 #include <sstream>
 
 #include "common/book/folders.hpp"
 #include "common/book/stubs.hpp"
+#include "common/book/text.hpp"
 
 namespace workbook::grading {
 namespace {
@@ -15,15 +15,10 @@ namespace {
 constexpr std::size_t kCounted = 12;  ///< minimum length of a significant line
 constexpr std::size_t kInARow = 4;    ///< number of consecutive lines that make an answer
 
-std::string squeezed(const std::string& line) {
-  const std::size_t from = line.find_first_not_of(" \t\r");
-  return from == std::string::npos ? "" : line.substr(from, line.find_last_not_of(" \t\r") - from + 1);
-}
-
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(squeezed(line));
+  for (std::string line; std::getline(stream, line);) lines.push_back(book::trimmed(line));
   return lines;
 }
 
@@ -47,9 +42,8 @@ std::vector<Answer> open_answers(const book::Book& book, const Assignment& assig
       for (const book::Region& region : solution.regions) {
         if (!assignment.is_open(region.id)) continue;
         Answer answer{chapter->number, region.id, {}, {}};
-        for (const std::string& line : region.body) {
-          if (is_significant(squeezed(line))) answer.lines.push_back(squeezed(line));
-        }
+        for (const std::string& line : region.body)
+          if (is_significant(book::trimmed(line))) answer.lines.push_back(book::trimmed(line));
         answer.all.insert(answer.lines.begin(), answer.lines.end());
         answers.push_back(std::move(answer));
       }
@@ -60,9 +54,8 @@ std::vector<Answer> open_answers(const book::Book& book, const Assignment& assig
 
 /// The number of the chapter that contains a released source file; 0 for none.
 int chapter_of(const std::string& path) {
-  for (const std::string& folder : {std::string(book::kPristine) + "/", std::string("chapters/")}) {
+  for (const std::string& folder : {std::string(book::kPristine) + "/", std::string("chapters/")})
     if (path.starts_with(folder)) return std::atoi(path.c_str() + folder.size());
-  }
   return 0;
 }
 
