@@ -17,7 +17,7 @@ void put(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::copy_file(from, next, fs::copy_options::overwrite_existing, error);
   if (!error) fs::rename(next, to, error);
-  if (error) throw EnvironmentError(fmt::format("cannot write {}: {}", to.string(), error.message()));
+  if (error) judge::fail_environment("cannot write {}: {}", to.string(), error.message());
 }
 
 }  // namespace

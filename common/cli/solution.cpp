@@ -117,7 +117,7 @@ int solution(const Session& session, const SolutionOptions& options) {
   const std::string& id = exercise.id;
   const book::Chapter& chapter = session.book.chapter(id.substr(0, id.find('.')));
   if (!session.book.has_solutions(chapter))
-    throw EnvironmentError(fmt::format("solution {}: this copy of the book does not include its solutions", id));
+    judge::fail_environment("solution {}: this copy of the book does not include its solutions", id);
   const book::ExerciseProgress at = book::load_progress(session.book).at(id);
   const Progress state = at.state;
   if (const std::string missing = not_yet(id, at); !missing.empty()) {

@@ -37,8 +37,7 @@ worker::WorkerJob part_of(const Workspace& workspace, const book::Chapter& chapt
 fs::path build_library(const Workspace& workspace, const LibraryRequest& request) {
   const auto& toolchain = workspace.toolchain;
   if (!toolchain.can_build(request.backend))
-    throw EnvironmentError(
-        fmt::format("a library for \"{}\": {}", name(request.backend), toolchain.why_not(request.backend)));
+    fail_environment("a library for \"{}\": {}", name(request.backend), toolchain.why_not(request.backend));
   worker::WorkerJob library;
   std::vector<worker::WorkerJob> jobs;
   std::vector<int> numbers;
@@ -58,9 +57,8 @@ fs::path build_library(const Workspace& workspace, const LibraryRequest& request
   const auto built = worker::build_workers(toolchain, jobs);
   for (std::size_t i = 0; i < numbers.size(); ++i)
     if (!built.at(jobs[i].name).ok)
-      throw EnvironmentError(fmt::format("chapter {} does not compile:\n{}", numbers[i], built.at(jobs[i].name).log));
-  if (!built.at(library.name).ok)
-    throw EnvironmentError(fmt::format("the library does not link:\n{}", built.at(library.name).log));
+      fail_environment("chapter {} does not compile:\n{}", numbers[i], built.at(jobs[i].name).log);
+  if (!built.at(library.name).ok) fail_environment("the library does not link:\n{}", built.at(library.name).log);
   workspace.progress("");
   return built.at(library.name).executable;
 }

@@ -2,10 +2,13 @@
 // provides a callback.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/book/manifest.hpp"
@@ -18,6 +21,12 @@ class EnvironmentError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// Throws EnvironmentError with a formatted message.
+template <class... Args>
+[[noreturn]] void fail_environment(fmt::format_string<Args...> format, Args&&... args) {
+  throw EnvironmentError(fmt::format(format, std::forward<Args>(args)...));
+}
 
 /// Called with the current activity, and with an empty text at its end.
 using Progress = std::function<void(const std::string&)>;

@@ -203,9 +203,7 @@ struct TrainingChapters::Workers {
     const auto built = worker::build_workers(workspace.toolchain, all);
     for (const auto& [name, job] : jobs) {
       const worker::WorkerBuilt& executable = built.at(name);
-      if (!executable.ok)
-        throw judge::EnvironmentError(
-            fmt::format("chapter {} does not compile:\n{}", numbers.at(name), executable.log));
+      if (!executable.ok) judge::fail_environment("chapter {} does not compile:\n{}", numbers.at(name), executable.log);
       worker::Limits limits;
       limits.time = std::chrono::duration<double>(kCallSeconds);
       if (job.backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
@@ -242,8 +240,7 @@ TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const Code
     fail_input("attention by \"{}\": allowed: \"chapters\" and \"solutions\"", code.tree);
   const Backend kernels = workers_->kernels;
   if (!workspace.toolchain.can_build(kernels))
-    throw judge::EnvironmentError(
-        fmt::format("attention on \"{}\": {}", name(kernels), workspace.toolchain.why_not(kernels)));
+    judge::fail_environment("attention on \"{}\": {}", name(kernels), workspace.toolchain.why_not(kernels));
   std::map<Need, std::vector<const book::Chapter*>> needs;
   for (const MixedPrecision precision : precisions) {
     needs[need_of(precision, "forward", kernels)];
