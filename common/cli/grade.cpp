@@ -81,7 +81,7 @@ void print_class(const Session& session, const ClassOptions& options, const Grad
 int grade(const Session& session, const GradeOptions& options) {
   const ClassOptions chosen = class_options(session, options);
   if (options.prepare) {
-    prepare_grading(session, chosen);
+    build_course(grading::load_course(session, chosen));
     fmt::print("built everything that grading needs\n");
     return kDone;
   }

@@ -6,11 +6,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <random>
-#include <stdexcept>
 #include <thread>
 
 #include "common/attention/error.hpp"
@@ -92,8 +90,9 @@ void guarded(GradedSubmission& graded, const Step& step) {
 }
 
 /// Grades a submission and writes its reports. True if the record of an earlier run still applies.
-bool grade(const Course& course, const ClassOptions& options, const std::string& key_of_course, Shared& shared,
-           unsigned slot, const Submission& submission, GradedSubmission& graded) {
+bool grade(Shared& shared, const ClassOptions& options, const std::string& key_of_course, unsigned slot,
+           const Submission& submission, GradedSubmission& graded) {
+  const Course& course = shared.course;
   const bool writes_records = options.results.empty();
   const fs::path folder = options.out / submission.student;
   bool known = false;
@@ -103,7 +102,7 @@ bool grade(const Course& course, const ClassOptions& options, const std::string&
     std::optional<GradedSubmission> record;
     if (writes_records && !options.again) record = read_record(folder);
     known = record && record->key == key;
-    graded = known ? *record : grade_one(course, shared, slot, handed_in);
+    graded = known ? *record : grade_one(shared, slot, handed_in);
     graded.key = key;
     if (!known) graded.verified_on = course.verified_on;
   });
@@ -124,14 +123,12 @@ bool grade(const Course& course, const ClassOptions& options, const std::string&
 /// of several parts lists the whole class. Returns the number of submissions in the tables.
 std::size_t write_tables(const fs::path& out, const std::vector<Submission>& submissions,
                          const std::vector<GradedSubmission>& graded) {
-  std::map<std::string, GradedSubmission> by_student;
-  for (const GradedSubmission& submission : graded) by_student[submission.student] = submission;
+  std::vector<GradedSubmission> whole_class = graded;
   for (const Submission& submission : submissions) {
-    if (by_student.contains(submission.student)) continue;
-    if (const auto record = read_record(out / submission.student)) by_student[submission.student] = *record;
+    if (std::ranges::count(graded, submission.student, &GradedSubmission::student) > 0) continue;
+    if (const auto record = read_record(out / submission.student)) whole_class.push_back(*record);
   }
-  std::vector<GradedSubmission> whole_class;
-  for (auto& [student, submission] : by_student) whole_class.push_back(std::move(submission));
+  std::ranges::sort(whole_class, {}, &GradedSubmission::student);
   book::write_file(out / "class.csv", class_table(whole_class));
   book::write_file(out / "class.md", class_summary(whole_class));
   if (!worker::find_program("gnuplot").empty()) {
@@ -150,10 +147,6 @@ std::string draw_seed() {
 
 }  // namespace
 
-void prepare_grading(const judge::Workspace& workspace, const CourseOptions& options) {
-  build_course(load_course(workspace, options));
-}
-
 GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& options,
                         const std::function<void(const Graded&)>& on_graded) {
   Course course = load_course(workspace, options);
@@ -161,19 +154,18 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   const std::vector<Submission> submissions = name_submissions(options.submissions);
   build_course(course);
   std::vector<Submission> mine;
-  for (std::size_t i = 0; i < submissions.size(); ++i) {
+  for (std::size_t i = 0; i < submissions.size(); ++i)
     if (i % options.parts == options.part - 1) mine.push_back(submissions[i]);
-  }
   const IsolationLimits limits{.build_seconds = options.build_time, .judge_objects = true};
   const Isolation isolation = isolation_for(course, submissions);
   const unsigned slots = unsigned(std::clamp<std::size_t>(std::min<std::size_t>(options.jobs, mine.size()), 1, 40));
   // The results folder is created before the workshop changes the umask, so that users of workers cannot read the
   // results if our umask denies it.
   if (options.results.empty()) require_writable(options.out);
-  Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
-  Shared shared{workshop};
-  learn_solutions(course, shared);
-  prove_solutions(course, shared);
+  Workshop workshop(workspace.toolchain, isolation, limits, slots);
+  Shared shared{course, workshop};
+  learn_solutions(shared);
+  prove_solutions(shared);
 
   const std::string key = course_key(course);
   GradedClass result;
@@ -184,7 +176,7 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   const auto work = [&](unsigned slot) {
     for (std::size_t i = next++; i < mine.size(); i = next++) {
       GradedSubmission& graded = result.submissions[i];
-      const bool known = grade(course, options, key, shared, slot, mine[i], graded);
+      const bool known = grade(shared, options, key, slot, mine[i], graded);
       const std::lock_guard lock(mutex);
       result.trouble = result.trouble || !graded.problem.empty();
       on_graded({graded, known, ++done, mine.size()});

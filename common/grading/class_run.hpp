@@ -36,9 +36,6 @@ struct GradedClass {
   bool trouble = false;                       ///< some submissions could not be graded, or their reports not written
 };
 
-/// Builds everything that grading needs, without grading.
-void prepare_grading(const judge::Workspace& workspace, const CourseOptions& options);
-
 /// Grades a class. Calls `on_graded` after each submission, from one thread at a time. An error with one submission
 /// becomes its `problem`. EnvironmentError if grading is not possible on this machine.
 GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& options,

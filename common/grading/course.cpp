@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <set>
 
 #include "common/attention/error.hpp"
@@ -47,15 +46,14 @@ std::vector<Backend> graded_backends(const Workspace& workspace, const Chapter& 
     if (!workspace.toolchain.can_build(backend) || (backend == Backend::cuda && !worker::gpu_present())) {
       const std::string why = workspace.toolchain.can_build(backend) ? "CUDA finds no GPU on this machine"
                                                                      : workspace.toolchain.why_not(backend);
-      throw judge::EnvironmentError(
-          fmt::format("chapter {} cannot be graded on \"{}\" here: {}{}", chapter.number, name(backend), why,
-                      backend == Backend::cuda ? "; allowed: leave out --backend cuda to grade on the simulator" : ""));
+      judge::fail_environment(
+          "chapter {} cannot be graded on \"{}\" here: {}{}", chapter.number, name(backend), why,
+          backend == Backend::cuda ? "; allowed: leave out --backend cuda to grade on the simulator" : "");
     }
-    if (backend == Backend::sim && !workspace.toolchain.counts) {
-      throw judge::EnvironmentError(
-          fmt::format("chapter {}'s tests need the simulator's counters, which this compiler does not support: {}",
-                      chapter.number, workspace.toolchain.simulator));
-    }
+    if (backend == Backend::sim && !workspace.toolchain.counts)
+      judge::fail_environment(
+          "chapter {}'s tests need the simulator's counters, which this compiler does not support: {}", chapter.number,
+          workspace.toolchain.simulator);
     backends.push_back(backend);
   }
   if (backends.empty()) fail_input("chapter {} runs only on a GPU; allowed: --backend cuda", chapter.number);
@@ -80,9 +78,8 @@ void check_bars(const Course& course) {
   for (const Assignment::Bar& bar : course.assignment.bars) {
     const Chapter& chapter = *course.workspace.book.find(bar.chapter);
     const auto hidden = course.hidden.find(bar.chapter);
-    const std::set<std::string> names =
-        hidden == course.hidden.end() ? std::set<std::string>{} : test_names(hidden->second);
-    if (has_test(chapter, bar.test) || names.contains(bar.test)) continue;
+    const bool is_hidden = hidden != course.hidden.end() && test_names(hidden->second.files).contains(bar.test);
+    if (is_hidden || has_test(chapter, bar.test)) continue;
     fail_input(
         "the bar \"{}\": chapter {} has no such test, and there is no hidden test of that name{}; allowed: \"{}\", or "
         "the name of another test in chapter.toml or in the hidden tests",
@@ -95,23 +92,21 @@ void check_bars(const Course& course) {
 
 Course load_course(const Workspace& workspace, const CourseOptions& options) {
   const book::Book& book = workspace.book;
-  Course course{workspace, options, load_assignment(options.assignment, book), {}, {}, {}, {}, {}, {}};
+  Course course{workspace, options, load_assignment(options.assignment, book)};
   std::set<Backend> backends;
   for (const int number : course.assignment.open_chapters()) {
     const Chapter& chapter = *book.find(number);
-    if (!book.has_solutions(chapter)) {
+    if (!book.has_solutions(chapter))
       fail_input("chapter {} has no solution here: grading needs the whole book, not a release", number);
-    }
     course.chapters.push_back(graded_part(chapter, course.assignment));
     course.backends[number] = graded_backends(workspace, chapter, options.on_gpu);
     backends.insert(course.backends[number].begin(), course.backends[number].end());
-    for (const book::MarkedFile& solution : book::read_solution(book, chapter)) {
+    for (const book::MarkedFile& solution : book::read_solution(book, chapter))
       course.pristine["chapters/" + in_its_tree(solution)] = released_text(solution, course.assignment);
-    }
     const fs::path hidden = options.hidden / chapter.name();
     if (options.hidden.empty() || !fs::is_directory(hidden)) continue;
-    course.hidden[number] = book::files_below(hidden);
-    course.hidden_programs[number] = workspace.toolchain.build_folder / "bin" / hidden_target(chapter);
+    course.hidden[number] = {book::files_below(hidden),
+                             workspace.toolchain.build_folder / "bin" / hidden_target(chapter)};
   }
   check_bars(course);
   for (const Backend backend : backends) course.verified_on.push_back(backend_text(workspace, backend));
@@ -122,8 +117,7 @@ void build_course(const Course& course) {
   const Workspace& workspace = course.workspace;
   std::set<std::string> targets{"workbook_isolate", "workbook_inspect"};
   for (const Chapter& chapter : course.chapters) {
-    const std::vector<std::string> more = test_targets(workspace, chapter);
-    targets.insert(more.begin(), more.end());
+    for (const std::string& target : test_targets(workspace, chapter)) targets.insert(target);
     if (course.hidden.contains(chapter.number)) targets.insert(hidden_target(chapter));
   }
   if (!course.hidden.empty()) {
@@ -131,9 +125,8 @@ void build_course(const Course& course) {
     const worker::CommandResult configured = worker::run_command(
         {workspace.toolchain.cmake, "-DWORKBOOK_HIDDEN_TESTS=" + fs::canonical(course.options.hidden).string(),
          workspace.toolchain.build_folder.string()});
-    if (configured.exit_code != 0) {
+    if (configured.exit_code != 0)
       throw std::runtime_error("the hidden tests could not be configured:\n" + configured.output);
-    }
   }
   workspace.progress("building what grading needs");
   worker::build_targets(workspace.toolchain, {targets.begin(), targets.end()});
@@ -149,19 +142,13 @@ std::string course_key(const Course& course) {
     folders.push_back(book.root / "solutions" / chapter.name());
     for (const fs::path& used : book.used(chapter)) folders.push_back(used);
   }
-  std::vector<std::string> hashes;
-  const auto add = [&](const fs::path& file, const std::string& name) {
-    hashes.push_back(name + " " + book::hash(book::read_file(file)));
-  };
+  for (const auto& [number, hidden] : course.hidden) folders.push_back(options.hidden / book.find(number)->name());
+  std::multiset<std::string> hashes;
   for (const fs::path& folder : folders) {
-    for (const fs::path& file : book::files_below(folder)) {
-      if (!file.filename().string().starts_with(".")) add(file, file.lexically_relative(folder).string());
-    }
+    for (const fs::path& file : book::files_below(folder))
+      if (!file.filename().string().starts_with("."))
+        hashes.insert(file.lexically_relative(folder.parent_path()).string() + " " + book::hash(book::read_file(file)));
   }
-  for (const auto& [chapter, files] : course.hidden) {
-    for (const fs::path& file : files) add(file, file.lexically_relative(options.hidden).string());
-  }
-  std::sort(hashes.begin(), hashes.end());
   std::string all = to_toml(course.assignment, book, /*for_students=*/false) + course.workspace.toolchain.compiler_id +
                     fmt::format("{} {} {} {} {}", options.on_gpu, options.unsafe, options.time_limit,
                                 options.total_time, options.build_time);
@@ -173,12 +160,11 @@ std::string course_key(const Course& course) {
 
 std::vector<fs::path> protected_files(const Course& course) {
   std::vector<fs::path> paths;
-  for (const Chapter& chapter : course.chapters) {
+  for (const Chapter& chapter : course.chapters)
     for (const std::string& file : chapter.files) paths.push_back(course.workspace.book.solution(chapter, file));
-  }
-  for (const auto& [chapter, files] : course.hidden) {
-    for (const fs::path& file : files) paths.push_back(fs::canonical(file));
-    paths.push_back(course.hidden_programs.at(chapter));
+  for (const auto& [chapter, hidden] : course.hidden) {
+    for (const fs::path& file : hidden.files) paths.push_back(fs::canonical(file));
+    paths.push_back(hidden.program);
   }
   return paths;
 }

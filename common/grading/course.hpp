@@ -22,16 +22,21 @@ struct CourseOptions {
   double build_time = 0;             ///< CPU seconds for compiling one file; 0: proportional to the book's solution
 };
 
+/// The hidden tests of a chapter.
+struct HiddenTests {
+  std::vector<std::filesystem::path> files;
+  std::filesystem::path program;
+};
+
 struct Course {
   const judge::Workspace& workspace;
   CourseOptions options;
   Assignment assignment;
-  std::vector<book::Chapter> chapters;                   ///< the open chapters, with only the assignment's exercises
-  std::map<std::string, std::string> pristine;           ///< "chapters/02_…/x.cpp" -> the released text
-  std::map<int, std::vector<Backend>> backends;          ///< by chapter
-  std::map<int, std::filesystem::path> hidden_programs;  ///< by chapter
-  std::map<int, std::vector<std::filesystem::path>> hidden;  ///< the hidden tests' files, by chapter
-  std::vector<std::string> verified_on;                      ///< "the CPU (GNU 12.2.0)", …
+  std::vector<book::Chapter> chapters = {};           ///< the open chapters, with only the assignment's exercises
+  std::map<std::string, std::string> pristine = {};   ///< "chapters/02_…/x.cpp" -> the released text
+  std::map<int, std::vector<Backend>> backends = {};  ///< by chapter
+  std::map<int, HiddenTests> hidden = {};             ///< by chapter
+  std::vector<std::string> verified_on = {};          ///< "the CPU (GNU 12.2.0)", …
 };
 
 /// Reads the assignment and the required parts of the book. ManifestError or InputError if this book cannot grade the

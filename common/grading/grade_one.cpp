@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <optional>
 #include <random>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -189,41 +187,27 @@ class Mirror {
   Workspace workspace_;
 };
 
-void add_test(const Course& course, const Chapter& chapter, const Verdict& verdict, GradedSubmission& graded) {
-  graded.tests.push_back({verdict, item_of(course.assignment, chapter.number, verdict)});
-}
-
 /// A key for a test on a backend.
 std::string key_of(const ChapterRun& run, const Verdict& verdict) {
   return fmt::format("{} {} {}", verdict.chapter, name(run.backend), verdict.test);
 }
 
 /// Adds a test program's verdicts on the graded exercises.
-void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& run,
-                const std::set<std::string>& cannot_run, GradedSubmission& graded) {
+void take_tests(const Shared& shared, const ChapterRun& run, GradedSubmission& graded) {
+  const Assignment& assignment = shared.course.assignment;
   // An exercise that did not compile shows the log of the whole chapter, which contains only the student's own lines.
   std::string whole_log;
-  for (const Verdict& verdict : run.tests) {
+  for (const Verdict& verdict : run.tests)
     if (verdict.exercise == judge::kWhole && verdict.result == Result::not_compiled) whole_log = verdict.message;
-  }
   for (Verdict verdict : run.tests) {
-    if (verdict.exercise != judge::kWhole && !course.assignment.is_open(verdict.exercise)) continue;
+    if (verdict.exercise != judge::kWhole && !assignment.is_open(verdict.exercise)) continue;
     if (verdict.result == Result::not_compiled && !whole_log.empty()) verdict.message = whole_log;
     // If the book's solution runs, a worker that reports itself unavailable has failed.
-    verdict.unavailable = verdict.unavailable && !cannot_run.contains(key_of(run, verdict));
-    add_test(course, chapter, verdict, graded);
+    verdict.unavailable = verdict.unavailable && !shared.cannot_run.contains(key_of(run, verdict));
+    graded.tests.push_back({verdict, item_of(assignment, run.chapter->number, verdict)});
   }
-  for (const std::string& note : run.notes) {
+  for (const std::string& note : run.notes)
     if (!std::ranges::count(graded.notes, note)) graded.notes.push_back(note);
-  }
-}
-
-/// The book's own answers of a chapter, compiled as a submission is.
-worker::WorkerJob books_job(const Course& course, const Chapter& chapter, Backend backend) {
-  const Tree tree{"book", solutions_tree(course.workspace, chapter).folder};
-  worker::WorkerJob job = whole_job(course.workspace, chapter, tree, backend);
-  job.name = kBooks + job.name;
-  return job;
 }
 
 /// Copies tests and notes.
@@ -237,26 +221,25 @@ bool has_failed(const CountedTest& test) {
 }
 
 /// Runs the public tests of a plan that has been built, then the hidden ones.
-void run_tests(const Course& course, const Workspace& mirror, const Chapter& chapter, const judge::Plan& plan,
-               const judge::Built& built, RunRequest request, const Shared& shared, GradedSubmission& graded) {
-  take_tests(course, chapter, run_plan(mirror, plan, built, request), shared.cannot_run, graded);
-  const auto hidden = course.hidden_programs.find(chapter.number);
-  if (hidden == course.hidden_programs.end()) return;
+void run_tests(const Shared& shared, const Workspace& mirror, const judge::Plan& plan, const judge::Built& built,
+               RunRequest request, GradedSubmission& graded) {
+  take_tests(shared, run_plan(mirror, plan, built, request), graded);
+  const auto hidden = shared.course.hidden.find(plan.chapter->number);
+  if (hidden == shared.course.hidden.end()) return;
   if (request.until_failure && std::ranges::any_of(graded.tests, has_failed)) return;
-  request.program = hidden->second;
+  request.program = hidden->second.program;
   request.hidden = true;
   // The hidden tests of an exercise whose public tests took too long have time for one call.
   for (const CountedTest& test : graded.tests)
     if (!test.verdict.finished) request.seconds[test.verdict.exercise] = request.time_limit;
-  take_tests(course, chapter, run_plan(mirror, plan, built, request), shared.cannot_run, graded);
+  take_tests(shared, run_plan(mirror, plan, built, request), graded);
 }
 
 /// Runs all tests on the whole chapter, one backend after another, until one fails. True if everything has passed. Then
 /// grafts give no further information, and compiling each would take as long as the chapter.
-bool passes_whole(const Course& course, const Workspace& mirror, const Chapter& chapter, const Tree& tree,
-                  const std::function<RunRequest(Backend)>& request_on, const Shared& shared,
-                  GradedSubmission& graded) {
-  for (const Backend backend : course.backends.at(chapter.number)) {
+bool passes_whole(const Shared& shared, const Workspace& mirror, const Chapter& chapter, const Tree& tree,
+                  const std::function<RunRequest(Backend)>& request_on, GradedSubmission& graded) {
+  for (const Backend backend : shared.course.backends.at(chapter.number)) {
     RunRequest request = request_on(backend);
     request.grafts = false;
     request.until_failure = true;
@@ -265,22 +248,22 @@ bool passes_whole(const Course& course, const Workspace& mirror, const Chapter& 
     const judge::Plan plan = make_plan(mirror, chapter, tree, request);
     const auto is_answered = [](const auto& exercise) { return !exercise.second.worker.empty(); };
     if (!std::ranges::all_of(plan.exercises, is_answered)) return false;
-    run_tests(course, mirror, chapter, plan, build_plans(mirror, {plan}, request.build), request, shared, graded);
+    run_tests(shared, mirror, plan, build_plans(mirror, {plan}, request.build), request, graded);
     if (std::ranges::any_of(graded.tests, has_failed)) return false;
   }
   return std::ranges::all_of(
-      give_points(course.assignment, course.workspace.book, graded.tests),
+      give_points(shared.course.assignment, shared.course.workspace.book, graded.tests),
       [&](const GradedItem& item) { return item.chapter != chapter.number || item.result == Result::passed; });
 }
 
 /// The common part of all test runs on a backend.
-RunRequest request_for(const Course& course, Workshop& workshop, unsigned slot, Backend backend) {
+RunRequest request_for(Shared& shared, unsigned slot, Backend backend) {
   RunRequest request;
   request.backend = backend;
-  request.time_limit = course.options.time_limit;
-  request.build = [&workshop, slot](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(slot, jobs); };
-  request.worker_prefix = workshop.worker_prefix(slot, backend);
-  request.books = &course.workspace;
+  request.time_limit = shared.course.options.time_limit;
+  request.build = [&shared, slot](const auto& jobs) { return shared.workshop.build(slot, jobs); };
+  request.worker_prefix = shared.workshop.worker_prefix(slot, backend);
+  request.books = &shared.course.workspace;
   return request;
 }
 
@@ -303,9 +286,8 @@ Files books_answers(const Course& course, const Chapter& chapter) {
 }
 
 /// For each of these exercises, the others that are stubs in its graft: those without which its tests pass on the
-/// book's answer. Determined once for all submissions, by running the tests. `open`: the graded exercises of the
-/// chapter.
-Stubs stubs_of(const Course& course, Shared& shared, unsigned slot, const Chapter& chapter, RunRequest request,
+/// book's answer. Determined once for all submissions, by running the tests.
+Stubs stubs_of(Shared& shared, unsigned slot, const Chapter& chapter, RunRequest request,
                const std::set<std::string>& exercises) {
   const std::lock_guard lock(shared.stubs_mutex);
   Stubs& known = shared.stubs[{chapter.number, request.backend}];
@@ -318,8 +300,8 @@ Stubs stubs_of(const Course& course, Shared& shared, unsigned slot, const Chapte
       if (other.id != id) stubs[id].insert(other.id);
   }
   if (left.empty()) return known;
-  const Files answers = books_answers(course, chapter);
-  Mirror books(course, shared.workshop.mirror(slot) / "books", answers);
+  const Files answers = books_answers(shared.course, chapter);
+  Mirror books(shared.course, shared.workshop.mirror(slot) / "books", answers);
   GradedSubmission ignored;
   books.compose(chapter, answers, {}, ignored.notes);
   // A test reports one stub at a time. Where there are many, the tests run a whole kernel.
@@ -332,8 +314,7 @@ Stubs stubs_of(const Course& course, Shared& shared, unsigned slot, const Chapte
     judge::Plan plan = make_plan(books.workspace(), remaining, books.tree(chapter), request);
     plan.jobs.erase(plan.whole);
     GradedSubmission found;
-    run_tests(course, books.workspace(), remaining, plan, build_plans(books.workspace(), {plan}, request.build),
-              request, shared, found);
+    run_tests(shared, books.workspace(), plan, build_plans(books.workspace(), {plan}, request.build), request, found);
     left.clear();
     for (const CountedTest& test : found.tests) {
       if (!has_failed(test) || !stubs.contains(test.verdict.exercise)) continue;
@@ -345,22 +326,27 @@ Stubs stubs_of(const Course& course, Shared& shared, unsigned slot, const Chapte
   return known = stubs;
 }
 
+/// The exercises of a plan that are judged alone.
+std::set<std::string> grafts_of(const judge::Plan& plan) {
+  std::set<std::string> grafts;
+  for (const auto& [id, exercise] : plan.exercises)
+    if (exercise.worker.starts_with("grafts/")) grafts.insert(id);
+  return grafts;
+}
+
 /// Judges the exercises whose answers have reached the stub of another exercise, which the book's answer does not, on
 /// the whole chapter: with the student's own answers.
-void judge_callers_on_whole(const Course& course, const Workspace& mirror, const Chapter& chapter, judge::Plan plan,
-                            const judge::Built& built, RunRequest request, const Shared& shared,
-                            GradedSubmission& graded) {
+void judge_callers_on_whole(const Shared& shared, const Workspace& mirror, judge::Plan plan, const judge::Built& built,
+                            RunRequest request, GradedSubmission& graded) {
   std::set<std::string> callers;
-  for (const auto& [id, exercise] : plan.exercises)
-    if (exercise.worker.starts_with("grafts/") && std::ranges::any_of(graded.tests, [&](const CountedTest& test) {
-          return test.verdict.exercise == id && test.verdict.result == Result::blocked;
-        }))
-      callers.insert(id);
+  for (const auto& [verdict, item] : graded.tests)
+    if (verdict.result == Result::blocked && grafts_of(plan).contains(verdict.exercise))
+      callers.insert(verdict.exercise);
   for (const std::string& id : callers) {
     std::erase_if(graded.tests, [&](const CountedTest& test) { return test.verdict.exercise == id; });
     plan.exercises.at(id).worker = plan.whole;
     request.groups = {id};
-    run_tests(course, mirror, chapter, plan, built, request, shared, graded);
+    run_tests(shared, mirror, plan, built, request, graded);
     graded.notes.push_back(fmt::format(
         "your answer to {} calls the answer to another exercise: it was tested with your own answers to the "
         "other exercises",
@@ -369,27 +355,26 @@ void judge_callers_on_whole(const Course& course, const Workspace& mirror, const
 }
 
 /// Runs a chapter's tests, public and hidden, on each of its backends.
-void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, const Files& handed_in, Shared& shared,
-                 unsigned slot, GradedSubmission& graded) {
+void run_chapter(Shared& shared, unsigned slot, Mirror& files, const Chapter& chapter, const Files& handed_in,
+                 GradedSubmission& graded) {
   const Workspace& mirror = files.workspace();
   const Tree tree = files.tree(chapter);
-  const Backend first = course.backends.at(chapter.number).front();
+  const std::vector<Backend>& backends = shared.course.backends.at(chapter.number);
   const auto build = [&](const worker::WorkerJob& job) { return shared.workshop.build(slot, {job}).at(job.name); };
   const auto build_chapter = [&](bool with_bodies) {
-    worker::WorkerJob job = whole_job(mirror, chapter, tree, first);
+    worker::WorkerJob job = whole_job(mirror, chapter, tree, backends.front());
     if (!with_bodies) job.name = kTried + job.name;
     return build(job);
   };
-  const bool headers = files.compose(chapter, handed_in, build_chapter, graded.notes);
-  if (headers) {
-    for (const Backend backend : course.backends.at(chapter.number)) {
+  if (files.compose(chapter, handed_in, build_chapter, graded.notes)) {
+    for (const Backend backend : backends) {
       worker::WorkerJob job = whole_job(mirror, chapter, files.with_headers(chapter), backend);
       job.name = kBooksWithHeaders + job.name;
       build(job);
     }
   }
   const auto request_on = [&](Backend backend) {
-    RunRequest request = request_for(course, shared.workshop, slot, backend);
+    RunRequest request = request_for(shared, slot, backend);
     request.seconds = shared.seconds.at(chapter.number);
     request.token = files.token();
     request.whole_stands_in = false;
@@ -397,24 +382,18 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
     return request;
   };
   GradedSubmission whole;
-  if (passes_whole(course, mirror, chapter, tree, request_on, shared, whole)) {
-    take_over(whole, graded);
-    return;
-  }
-  for (const Backend backend : course.backends.at(chapter.number)) {
+  if (passes_whole(shared, mirror, chapter, tree, request_on, whole)) return take_over(whole, graded);
+  for (const Backend backend : backends) {
     RunRequest request = request_on(backend);
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
-    std::set<std::string> grafts;
-    for (const auto& [id, exercise] : plan.exercises)
-      if (exercise.worker.starts_with("grafts/")) grafts.insert(id);
-    if (!grafts.empty()) {
-      request.stubs = stubs_of(course, shared, slot, chapter, request, grafts);
+    if (const std::set<std::string> grafts = grafts_of(plan); !grafts.empty()) {
+      request.stubs = stubs_of(shared, slot, chapter, request, grafts);
       plan = make_plan(mirror, chapter, tree, request);
     }
     const judge::Built built = build_plans(mirror, {plan}, request.build);
     GradedSubmission found;
-    run_tests(course, mirror, chapter, plan, built, request, shared, found);
-    judge_callers_on_whole(course, mirror, chapter, plan, built, request, shared, found);
+    run_tests(shared, mirror, plan, built, request, found);
+    judge_callers_on_whole(shared, mirror, plan, built, request, found);
     take_over(found, graded);
   }
 }
@@ -429,16 +408,15 @@ std::string what_failed(const ChapterRun& run) {
 
 }  // namespace
 
-GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in) {
+GradedSubmission grade_one(Shared& shared, unsigned slot, const HandedIn& handed_in) {
+  const Course& course = shared.course;
   const auto start = std::chrono::steady_clock::now();
   GradedSubmission graded;
   graded.notes = handed_in.notes;
   shared.workshop.clear(slot);
   Mirror mirror(course, shared.workshop.mirror(slot), handed_in.files);
   for (const Chapter& chapter : course.chapters) {
-    const auto run = [&](GradedSubmission& into) {
-      run_chapter(course, mirror, chapter, handed_in.files, shared, slot, into);
-    };
+    const auto run = [&](GradedSubmission& into) { run_chapter(shared, slot, mirror, chapter, handed_in.files, into); };
     const bool touched = std::ranges::any_of(handed_in.files, [&](const auto& file) {
       return is_of(chapter, file.first) && file.second != course.pristine.at(file.first);
     });
@@ -457,23 +435,30 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
   return graded;
 }
 
-void learn_solutions(const Course& course, Shared& shared) {
+void learn_solutions(Shared& shared) {
+  const Course& course = shared.course;
   if (!course.workspace.toolchain.compiler_id.starts_with("GNU"))
-    throw judge::EnvironmentError("grading needs g++; this book is built by " + course.workspace.toolchain.compiler_id);
-  for (const Chapter& chapter : course.chapters)
-    for (const Backend backend : course.backends.at(chapter.number))
-      shared.workshop.build(0, {books_job(course, chapter, backend)});
+    judge::fail_environment("grading needs g++; this book is built by {}", course.workspace.toolchain.compiler_id);
+  for (const Chapter& chapter : course.chapters) {
+    const Tree tree{"book", solutions_tree(course.workspace, chapter).folder};
+    for (const Backend backend : course.backends.at(chapter.number)) {
+      worker::WorkerJob job = whole_job(course.workspace, chapter, tree, backend);
+      job.name = kBooks + job.name;
+      shared.workshop.build(0, {job});
+    }
+  }
   shared.workshop.clear(0);
 }
 
-void prove_solutions(const Course& course, Shared& shared) {
+void prove_solutions(Shared& shared) {
+  const Course& course = shared.course;
   const Workspace& workspace = course.workspace;
   constexpr double least = 15, times_the_solution = 10;
   for (const Chapter& chapter : course.chapters) {
     std::map<std::string, double> taken;
     for (const Backend backend : course.backends.at(chapter.number)) {
       workspace.progress(fmt::format("chapter {}: the book's solution on {}", chapter.number, text(backend)));
-      RunRequest request = request_for(course, shared.workshop, 0, backend);
+      RunRequest request = request_for(shared, 0, backend);
       if (course.options.total_time > 0) request.seconds[judge::kWhole] = course.options.total_time;
       const Chapter& all = *workspace.book.find(chapter.number);  // including the exercises that are not graded
       // Treated as a submission: compiled and checked in the same way.
@@ -486,11 +471,10 @@ void prove_solutions(const Course& course, Shared& shared) {
         taken[verdict.exercise] += verdict.seconds;
       }
       workspace.progress("");
-      const std::string why = what_failed(run);
-      if (why.empty()) continue;
-      throw judge::EnvironmentError(
-          fmt::format("the book's own solution of chapter {} does not pass on {} under the conditions of grading: {}",
-                      chapter.number, text(backend), why));
+      if (const std::string why = what_failed(run); !why.empty())
+        judge::fail_environment(
+            "the book's own solution of chapter {} does not pass on {} under the conditions of grading: {}",
+            chapter.number, text(backend), why);
     }
     std::map<std::string, double>& seconds = shared.seconds[chapter.number];
     double total = seconds[judge::kWhole] = std::max(least, times_the_solution * taken[judge::kWhole]);

@@ -19,6 +19,7 @@ using Stubs = std::map<std::string, std::set<std::string>>;
 
 /// Data shared by the submissions of a class during grading.
 struct Shared {
+  const Course& course;
   Workshop& workshop;
   /// By chapter: the seconds for the tests of each exercise, and of the chapter as a whole.
   std::map<int, std::map<std::string, double>> seconds = {};
@@ -31,16 +32,16 @@ struct Shared {
 
 /// Grades a submission in a slot of the workshop. Several slots may be used concurrently. The caller fills in the
 /// student and the data of the course.
-GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
+GradedSubmission grade_one(Shared& shared, unsigned slot, const HandedIn& handed_in);
 
 /// Compiles the book's own solutions like submissions, to collect the names that they use. EnvironmentError unless the
 /// compiler is g++.
-void learn_solutions(const Course& course, Shared& shared);
+void learn_solutions(Shared& shared);
 
 /// Checks that the book's own solution passes under the conditions of grading, before any submission is graded. A GPU
 /// driver may fail for another user or under the filter, and a container may forbid what a worker needs.
 /// EnvironmentError names the failure. Also sets the time limit of each exercise's tests: its share of that of the
 /// options, or a multiple of the solution's time on this machine. So a deliberately slow submission costs little time.
-void prove_solutions(const Course& course, Shared& shared);
+void prove_solutions(Shared& shared);
 
 }  // namespace workbook::grading

@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
-#include <functional>
 #include <future>
 #include <optional>
 #include <set>
@@ -36,7 +34,7 @@ using worker::WorkerBuilt;
 using worker::WorkerJob;
 
 void set_mode(const fs::path& path, unsigned mode) {
-  if (::chmod(path.c_str(), mode) != 0) throw std::runtime_error("cannot set the mode of " + path.string());
+  fs::permissions(path, fs::perms(mode));
 }
 
 void give_to(const fs::path& path, unsigned user, unsigned group) {
@@ -46,9 +44,8 @@ void give_to(const fs::path& path, unsigned user, unsigned group) {
 /// Makes a folder readable for all users, independently of the modes of the book's files.
 void open_to_all(const fs::path& folder) {
   set_mode(folder, 0755);
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
     if (!entry.is_symlink()) set_mode(entry.path(), entry.is_directory() ? 0755 : 0644);
-  }
 }
 
 bool is_header(const fs::path& path) {
@@ -130,6 +127,48 @@ void probe(const Isolation& isolation, const char* mode, unsigned user, const st
   if (!end && problems.empty()) problems.insert(fmt::format("the probe ended with {}", result.exit_code));
 }
 
+/// Copies headers that are not there yet.
+void copy_headers(const fs::path& from, const fs::path& to) {
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const fs::path copy = to / entry.path().filename();
+    if (is_header(entry.path()) && !fs::exists(copy)) book::write_file(copy, book::read_file(entry.path()));
+  }
+}
+
+/// Copies exactly the files from which a worker is compiled to a folder. Returns the job with the copied files.
+WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
+  WorkerJob staged;
+  staged.name = "worker";
+  staged.backend = job.backend;
+  staged.architecture = job.architecture;
+  staged.flags = job.flags;
+  std::vector<fs::path> sources = job.sources;
+  sources.insert(sources.end(), job.books_sources.begin(), job.books_sources.end());
+  for (const fs::path& source : sources) {
+    const bool operations = source.stem() == "operations";
+    const fs::path relative =
+        fs::path(operations ? "tests" : "chapters") / source.parent_path().filename() / source.filename();
+    book::write_file(stage / relative, book::read_file(source));
+    staged.sources.push_back(stage / relative);
+    if (!operations) copy_headers(job.include, (stage / relative).parent_path());  // submitted files take precedence
+    copy_headers(source.parent_path(), (stage / relative).parent_path());
+    if (!operations) staged.include = (stage / relative).parent_path();
+  }
+  for (const fs::path& folder : job.used) {
+    staged.used.push_back(stage / "used" / folder.filename());
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.is_regular_file())
+        book::write_file(staged.used.back() / entry.path().filename(), book::read_file(entry));
+  }
+  return staged;
+}
+
+/// A key for a source: its path in the book and how it is compiled, independent of the stage.
+std::string source_key(const WorkerJob& staged, const fs::path& stage, const fs::path& source) {
+  return fmt::format("{} {} {} {}", source.lexically_relative(stage).string(), worker::name(staged.backend),
+                     staged.architecture, fmt::join(staged.flags, " "));
+}
+
 }  // namespace
 
 UserIds::UserIds() {
@@ -140,43 +179,39 @@ UserIds::UserIds() {
     lock_ = take_lock(fs::temp_directory_path() / fmt::format("workbook-users-{}.lock", first_), O_CREAT);
     if (lock_) return;
   }
-  throw judge::EnvironmentError(
-      fmt::format("all user ids from {} to {} are in use by other graders on this machine, or the lock files in {} "
-                  "cannot be created",
-                  from, to - 1, fs::temp_directory_path().string()));
+  judge::fail_environment(
+      "all user ids from {} to {} are in use by other graders on this machine, or the lock files in {} cannot be "
+      "created",
+      from, to - 1, fs::temp_directory_path().string());
 }
 
 Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths) {
   constexpr const char* how = "allowed: fix this, or use --unsafe to run submissions without any protection";
-  if (!fs::exists(program)) {
-    throw judge::EnvironmentError(
-        fmt::format("submissions cannot be isolated: libseccomp was not found when the book was built "
-                    "(package libseccomp-dev); {}",
-                    how));
-  }
+  if (!fs::exists(program))
+    judge::fail_environment(
+        "submissions cannot be isolated: libseccomp was not found when the book was built (package libseccomp-dev); {}",
+        how);
   Isolation isolation;
-  isolation.on = true;
   isolation.program = program;
   isolation.other_user = ::geteuid() == 0;
   isolation.view = worker::run_command({program.string(), "view"}).exit_code == 0;
-  if (!isolation.other_user && !isolation.view) {
-    throw judge::EnvironmentError(
-        fmt::format("submissions cannot be isolated: you are not root, and this system does not allow other users to "
-                    "mount in a user namespace (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0); {}",
-                    how));
-  }
+  if (!isolation.other_user && !isolation.view)
+    judge::fail_environment(
+        "submissions cannot be isolated: you are not root, and this system does not allow other users to mount in a "
+        "user namespace (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0); {}",
+        how);
   std::set<std::string> problems;
   const std::optional<UserIds> users = isolation.other_user ? std::optional<UserIds>(std::in_place) : std::nullopt;
   for (const char* mode : {"run", "build"})
     probe(isolation, mode, users ? users->first() : 0, protected_paths, problems);
   if (!problems.empty()) {
     const std::size_t shown = std::min<std::size_t>(problems.size(), 12);
-    throw judge::EnvironmentError(
-        fmt::format("the isolation is not effective here ({}):\n  {}{}\nDeny other users access to protected files: "
-                    "chmod -R go-rwx on the book, the hidden tests and the submissions, or on a parent folder; {}",
-                    isolation.view ? "with a separate root" : "root may not mount here",
-                    fmt::join(problems.begin(), std::next(problems.begin(), std::ptrdiff_t(shown)), "\n  "),
-                    problems.size() > shown ? fmt::format("\n  and {} more", problems.size() - shown) : "", how));
+    judge::fail_environment(
+        "the isolation is not effective here ({}):\n  {}{}\nDeny other users access to protected files: chmod -R "
+        "go-rwx on the book, the hidden tests and the submissions, or on a parent folder; {}",
+        isolation.view ? "with a separate root" : "root may not mount here",
+        fmt::join(problems.begin(), std::next(problems.begin(), std::ptrdiff_t(shown)), "\n  "),
+        problems.size() > shown ? fmt::format("\n  and {} more", problems.size() - shown) : "", how);
   }
   json layers = json::array({"no_new_privs", "resource limits", "seccomp", "closed descriptors"});
   if (isolation.other_user) layers.insert(layers.begin(), "another user id for each submission");
@@ -185,10 +220,8 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
   return isolation;
 }
 
-Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root, Isolation isolation,
-                   IsolationLimits limits, unsigned slots)
+Workshop::Workshop(const worker::Toolchain& toolchain, Isolation isolation, IsolationLimits limits, unsigned slots)
     : toolchain_(toolchain),
-      book_root_(book_root),
       temporary_(book::temporary_folder(fs::temp_directory_path(), kWorkshops)),
       folder_(*temporary_),
       lock_(take_lock(folder_ / "lock", O_CREAT)),
@@ -214,10 +247,10 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
 
 void Workshop::copy_book() {
   const fs::path headers = folder_ / "headers", objects = folder_ / "objects";
-  for (const fs::path& file : book::files_below(book_root_ / "common")) {
+  for (const fs::path& file : book::files_below(toolchain_.root / "common")) {
     // For the GPU, the book's own kernels are compiled too.
     if (is_header(file) || file.extension() == ".cu")
-      book::write_file(headers / file.lexically_relative(book_root_), book::read_file(file));
+      book::write_file(headers / file.lexically_relative(toolchain_.root), book::read_file(file));
   }
   fs::create_directories(objects);
   fs::create_directories(headers / "precompiled");
@@ -234,7 +267,7 @@ void Workshop::copy_book() {
       if (!fs::exists(objects / name)) fs::copy_file(path, objects / name);
       return (objects / name).string();
     }
-    return book::replaced(word, (book_root_ / "common").string(), (headers / "common").string());
+    return book::replaced(word, (toolchain_.root / "common").string(), (headers / "common").string());
   };
   for (auto& [backend, rules] : inside_.backends) {
     for (auto* words : {&rules.compile, &rules.kernels, &rules.link, &rules.libraries, &rules.objects, &rules.sources})
@@ -283,53 +316,13 @@ std::vector<std::string> Workshop::prefix(const char* mode, unsigned slot, unsig
 }
 
 std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend) const {
-  if (!isolation_.on) return {};
+  if (isolation_.program.empty()) return {};
   std::vector<std::string> words = prefix("run", slot, user(slot, 0));
   words.insert(words.end(), {"--cpu", kWorkerSeconds, "--library-path", (folder_ / "objects").string()});
   if (backend == Backend::cuda) words.emplace_back("--gpu");
   words.emplace_back("--");
   return words;
 }
-
-namespace {
-
-/// Copies headers that are not there yet.
-void copy_headers(const fs::path& from, const fs::path& to) {
-  for (const auto& entry : fs::directory_iterator(from)) {
-    const fs::path copy = to / entry.path().filename();
-    if (is_header(entry.path()) && !fs::exists(copy)) book::write_file(copy, book::read_file(entry.path()));
-  }
-}
-
-/// Copies exactly the files from which a worker is compiled to a folder. Returns the job with the copied files.
-WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
-  WorkerJob staged;
-  staged.name = "worker";
-  staged.backend = job.backend;
-  staged.architecture = job.architecture;
-  staged.flags = job.flags;
-  std::vector<fs::path> sources = job.sources;
-  sources.insert(sources.end(), job.books_sources.begin(), job.books_sources.end());
-  for (const fs::path& source : sources) {
-    const bool operations = source.stem() == "operations";
-    const fs::path relative =
-        fs::path(operations ? "tests" : "chapters") / source.parent_path().filename() / source.filename();
-    book::write_file(stage / relative, book::read_file(source));
-    staged.sources.push_back(stage / relative);
-    if (!operations) copy_headers(job.include, (stage / relative).parent_path());  // submitted files take precedence
-    copy_headers(source.parent_path(), (stage / relative).parent_path());
-    if (!operations) staged.include = (stage / relative).parent_path();
-  }
-  for (const fs::path& folder : job.used) {
-    staged.used.push_back(stage / "used" / folder.filename());
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (entry.is_regular_file())
-        book::write_file(staged.used.back() / entry.path().filename(), book::read_file(entry));
-  }
-  return staged;
-}
-
-}  // namespace
 
 double Workshop::build_seconds(unsigned slot, const WorkerJob& job) {
   const std::lock_guard lock(mutex_);
@@ -366,16 +359,6 @@ void Workshop::hand_over(unsigned slot, const std::string& name, WorkerBuilt& bu
   set_mode(executable, isolation_.other_user ? 0750 : 0500);
   built.executable = executable;
 }
-
-namespace {
-
-/// A key for a source: its path in the book and how it is compiled, independent of the stage.
-std::string source_key(const WorkerJob& staged, const fs::path& stage, const fs::path& source) {
-  return fmt::format("{} {} {} {}", source.lexically_relative(stage).string(), worker::name(staged.backend),
-                     staged.architecture, fmt::join(staged.flags, " "));
-}
-
-}  // namespace
 
 void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJob& staged) {
   const auto is_the_same = [&](const auto& file) {
@@ -421,7 +404,7 @@ void Workshop::open_stage(unsigned slot, unsigned thread, const fs::path& stage)
   for (const char* folder : {"build/workers/objects", "build/workers/worker", "tmp"})
     fs::create_directories(stage / folder);
   fs::create_directory_symlink(folder_ / "headers" / "precompiled", stage / "build" / "precompiled");
-  if (!isolation_.on || !isolation_.other_user) return;
+  if (!isolation_.other_user) return;
   const unsigned id = user(slot, thread + 1);
   give_to(stage, 0, id);
   set_mode(stage, 0750);
@@ -498,7 +481,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   const double seconds = build_seconds(slot, job);
   if (seconds == 0)
     return {.log = "compiling took too long several times: the rest of this submission is not compiled\n"};
-  if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
+  if (!isolation_.program.empty()) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
   if (names_alone) {
     const std::lock_guard lock(mutex_);
@@ -528,7 +511,7 @@ judge::Built Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) 
     const bool books =
         job.name.starts_with(judge::kWrong) ||
         (job.name.starts_with("solutions/") &&
-         !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with(".."));
+         !fs::canonical(job.include).lexically_relative(toolchain_.root / "solutions").string().starts_with(".."));
     (books ? own : others).push_back(job);
   }
   std::atomic<std::size_t> next{0};

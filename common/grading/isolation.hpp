@@ -24,10 +24,9 @@ struct IsolationLimits {
 
 /// Default-constructed: no isolation (--unsafe), as the record says.
 struct Isolation {
-  bool on = false;
   bool other_user = false;        ///< as root: workers use another user id, so that file modes can deny access
   bool view = false;              ///< a separate root directory that contains only listed files
-  std::filesystem::path program;  ///< workbook_isolate
+  std::filesystem::path program;  ///< workbook_isolate; empty: no isolation
   /// For results.json.
   nlohmann::json record = {{"on", false}, {"layers", nlohmann::json::array()}, {"proved", false}, {"unreadable", 0}};
 };
@@ -68,10 +67,8 @@ inline constexpr const char* kTried = "tried/";
 /// read, and one slot per submission that is graded concurrently. Removed with its owner.
 class Workshop {
  public:
-  /// Copies the required parts of the book in `book_root`, as built by `toolchain`. `slots`: the number of concurrent
-  /// submissions.
-  Workshop(const worker::Toolchain& toolchain, const std::filesystem::path& book_root, Isolation isolation,
-           IsolationLimits limits, unsigned slots);
+  /// Copies the required parts of the book that `toolchain` builds. `slots`: the number of concurrent submissions.
+  Workshop(const worker::Toolchain& toolchain, Isolation isolation, IsolationLimits limits, unsigned slots);
 
   /// The folder of slot `slot` that only the grader can read: the mirror of the book with the submission.
   std::filesystem::path mirror(unsigned slot) const;
@@ -117,7 +114,6 @@ class Workshop {
   unsigned user(unsigned slot, unsigned thread) const { return users_.empty() ? 0 : users_[slot].first() + thread; }
 
   const worker::Toolchain& toolchain_;
-  std::filesystem::path book_root_;
   std::shared_ptr<const std::filesystem::path> temporary_;  ///< folder_, removed with it
   std::filesystem::path folder_;
   FileLock lock_;  ///< lock on the folder while it is in use

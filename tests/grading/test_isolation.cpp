@@ -55,9 +55,9 @@ void skip_unless_isolated() {
 /// A workshop and a job of one source, compiled as submissions are.
 struct Inside {
   explicit Inside(const fs::path& book = WORKBOOK_SOURCE, double build_seconds = 20)
-      : toolchain(worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE)),
+      : toolchain(worker::load_toolchain(WORKBOOK_BINARY, book)),
         isolation((skip_unless_isolated(), prove_isolation(kProgram, {}))),
-        workshop(toolchain, book, isolation, {.build_seconds = build_seconds}, 2) {}
+        workshop(toolchain, isolation, {.build_seconds = build_seconds}, 2) {}
   worker::WorkerBuilt build(const std::string& source, unsigned slot = 0, const std::string& tree = "submission/",
                             const std::string& header = "") {
     const std::string name = fmt::format("{}{}.cpu", tree, ++jobs);  // a workshop builds each job once
@@ -306,10 +306,10 @@ TEST_CASE("a workshop in use is not deleted, whatever process is named as its ow
   REQUIRE(::flock(lock, LOCK_EX) == 0);
   {
     const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-    const Workshop workshop(toolchain, WORKBOOK_SOURCE, Isolation(), {}, 1);
+    const Workshop workshop(toolchain, Isolation(), {}, 1);
     CHECK(fs::exists(used));
     CHECK(!fs::exists(left));
-    const Workshop second(toolchain, WORKBOOK_SOURCE, Isolation(), {}, 1);
+    const Workshop second(toolchain, Isolation(), {}, 1);
     CHECK(fs::exists(workshop.mirror(0)));
   }
   ::close(lock);
