@@ -55,25 +55,19 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
   std::error_code error;
   const std::uint64_t size = fs::file_size(path, error);
   if (error) fail(path, error.message());
-  if (size > limits.archive) {
+  if (size > limits.archive)
     fail(path, fmt::format("the archive has {} MiB; allowed: {} MiB", size >> 20, limits.archive >> 20));
-  }
   const Reader reader(archive_read_new(), archive_read_free);
   archive* a = reader.get();
   // The formats that students use, listed explicitly: "all" would include filters that start other programs, and a
   // format that refers to files on this machine (mtree).
-  archive_read_support_filter_gzip(a);
-  archive_read_support_filter_bzip2(a);
-  archive_read_support_filter_xz(a);
-  archive_read_support_filter_zstd(a);
-  archive_read_support_format_tar(a);
-  archive_read_support_format_zip(a);
-  archive_read_support_format_7zip(a);
-  archive_read_support_format_rar(a);
-  archive_read_support_format_rar5(a);
-  if (archive_read_open_filename(a, path.c_str(), 1 << 16) != ARCHIVE_OK) {
+  for (const auto support :
+       {archive_read_support_filter_gzip, archive_read_support_filter_bzip2, archive_read_support_filter_xz,
+        archive_read_support_filter_zstd, archive_read_support_format_tar, archive_read_support_format_zip,
+        archive_read_support_format_7zip, archive_read_support_format_rar, archive_read_support_format_rar5})
+    support(a);
+  if (archive_read_open_filename(a, path.c_str(), 1 << 16) != ARCHIVE_OK)
     fail(path, "this is not a readable archive: " + reason_of(a));
-  }
   std::uint64_t unpacked = 0;
   std::size_t entries = 0;
   while (true) {
@@ -100,9 +94,8 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
       const std::uint64_t block_end = std::uint64_t(offset) + count;
       unpacked += std::max(block_end, end) - end;
       end = std::max(block_end, end);
-      if (unpacked > limits.unpacked) {
+      if (unpacked > limits.unpacked)
         fail(path, fmt::format("the archive unpacks to more than {} MiB", limits.unpacked >> 20));
-      }
       if (!is_wanted || entry.too_large) continue;
       if (block_end > limits.entry) {
         entry.too_large = true;

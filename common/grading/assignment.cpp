@@ -44,10 +44,9 @@ void settle(Assignment& assignment, const Book& book) {
     if (ordered.size() == before) continue;
     const auto given = std::ranges::find(assignment.chapters, chapter.number, &Assignment::Whole::chapter);
     wholes.push_back({chapter.number, given == assignment.chapters.end() ? kWholePoints : given->points});
-    for (const std::string& file : chapter.files) {
+    for (const std::string& file : chapter.files)
       if (holds_open(assignment, book, chapter, file))
         assignment.files.push_back((fs::path("chapters") / chapter.name() / file).generic_string());
-    }
   }
   assignment.exercises = std::move(ordered);
   assignment.chapters = std::move(wholes);
@@ -63,20 +62,17 @@ std::string quoted(const std::string& text) {
 /// Rejects a bar that no submission can pass or that is given twice. (check_bars() in course.cpp checks that its test
 /// exists, since it may be hidden.)
 void check_bar(const Assignment& assignment, const Book& book, const Assignment::Bar& bar, book::TomlTable& entry) {
-  for (const Assignment::Bar& other : assignment.bars) {
+  for (const Assignment::Bar& other : assignment.bars)
     if (other.chapter == bar.chapter && other.test == bar.test) entry.fail_at("test", "this bar is given twice");
-  }
   if (has_test(*book.find(bar.chapter), bar.test)) {
-    for (const book::Exercise& exercise : book.find(bar.chapter)->exercises) {
+    for (const book::Exercise& exercise : book.find(bar.chapter)->exercises)
       if (std::ranges::count(exercise.tests, bar.test) > 0 && !assignment.is_open(exercise.id))
         entry.fail_at("test", fmt::format("this test belongs to {}, which is not in the assignment", exercise.id));
-    }
     return;
   }
-  for (const Chapter& chapter : book.chapters) {
+  for (const Chapter& chapter : book.chapters)
     if (has_test(chapter, bar.test))
       entry.fail_at("test", fmt::format("\"{}\" is a test of chapter {}", bar.test, chapter.number));
-  }
 }
 
 }  // namespace
@@ -113,14 +109,12 @@ Assignment make_assignment(const Book& book, const std::vector<std::string>& exe
     if (seen.insert(exercise.id).second) assignment.exercises.push_back({exercise.id, exercise.points});
   };
   for (const std::string& id : exercises) add(book.exercise(id));
-  for (const std::string& which : chapters) {
+  for (const std::string& which : chapters)
     for (const book::Exercise& exercise : book.chapter(which).exercises) add(exercise);
-  }
   settle(assignment, book);
   assignment.title = assignment.exercises.size() == 1 ? "Exercise " : "Exercises ";
-  for (const Assignment::Exercise& exercise : assignment.exercises) {
+  for (const Assignment::Exercise& exercise : assignment.exercises)
     assignment.title += (&exercise == &assignment.exercises.front() ? "" : ", ") + exercise.id;
-  }
   return assignment;
 }
 
@@ -138,10 +132,9 @@ Assignment load_assignment(const fs::path& given, const Book& book) {
   if (table.has("due")) assignment.due = table.text("due");
   if (table.has("hints")) assignment.hints = table.flag("hints");
   if (table.has("leaderboard")) assignment.leaderboard = table.flag("leaderboard");
-  if (table.has("hidden_results")) {
+  if (table.has("hidden_results"))
     assignment.hidden_results =
         table.choice("hidden_results", {"hidden", "after_due_date", "after_published", "visible"});
-  }
   for (book::TomlTable& entry : table.tables("exercise")) {
     Assignment::Exercise exercise;
     exercise.id = entry.text("id");
@@ -187,16 +180,13 @@ std::string to_toml(const Assignment& assignment, const Book& book, bool for_stu
   text += fmt::format("title = {}\n", quoted(assignment.title));
   if (!assignment.due.empty()) text += fmt::format("due = {}\n", quoted(assignment.due));
   text += fmt::format("hints = {}\n", assignment.hints);
-  if (!for_students) {
+  if (!for_students)
     text += fmt::format("hidden_results = {}\nleaderboard = {}\n", quoted(assignment.hidden_results),
                         assignment.leaderboard);
-  }
-  for (const Assignment::Exercise& exercise : assignment.exercises) {
+  for (const Assignment::Exercise& exercise : assignment.exercises)
     text += fmt::format("\n[[exercise]]\nid = {}\npoints = {}\n", quoted(exercise.id), exercise.points);
-  }
-  for (const Assignment::Whole& whole : assignment.chapters) {
+  for (const Assignment::Whole& whole : assignment.chapters)
     text += fmt::format("\n[[chapter]]\nnumber = {}\npoints = {}\n", whole.chapter, whole.points);
-  }
   for (const Assignment::Bar& bar : assignment.bars) {
     const Chapter* chapter = book.find(bar.chapter);
     if (for_students && (chapter == nullptr || !has_test(*chapter, bar.test))) continue;

@@ -33,9 +33,8 @@ namespace {
 
 json cleaned(json document) {
   if (document.is_string()) return clean_text(document.get_ref<const std::string&>());
-  if (document.is_structured()) {
+  if (document.is_structured())
     for (json& part : document) part = cleaned(std::move(part));
-  }
   return document;
 }
 

@@ -151,6 +151,14 @@ void show_proc(const std::string& view) {
   }
 }
 
+constexpr const char* kSeenByWorkers =
+    R"(/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib /etc/ld.so.cache /etc/ld.so.conf /etc/localtime /proc/meminfo
+    /proc/cpuinfo /proc/stat /proc/loadavg /sys/fs/cgroup /sys/devices/system/cpu /dev/null /dev/urandom /dev/zero)";
+constexpr const char* kSeenByCompilers =
+    R"(/lib /lib64 /usr /bin /sbin /opt /etc/alternatives /etc/ld.so.cache /proc/meminfo /proc/cpuinfo /dev/null
+    /dev/urandom /dev/zero)";
+constexpr const char* kSeenOnGpu = "/sys /etc /lib /lib64 /bin /sbin /usr /opt /dev";
+
 /// Gives this process a separate root directory. A user other than root may mount in a user namespace, before it
 /// executes another program.
 void enter_view(const Options& options) {
@@ -171,19 +179,9 @@ void enter_view(const Options& options) {
     show(view, self, options.gpu);  // a GPU driver names its threads and fails if it cannot
     fs::create_symlink(self, view + "/proc/self");
   }
-  for (const char* path :
-       {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/ld.so.conf",
-        "/etc/localtime", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/sys/fs/cgroup",
-        "/sys/devices/system/cpu", "/dev/null", "/dev/urandom", "/dev/zero"})
-    if (options.run && !options.gpu) show(view, path);
-  for (const char* path : {"/lib", "/lib64", "/usr", "/bin", "/sbin", "/opt", "/etc/alternatives", "/etc/ld.so.cache",
-                           "/proc/meminfo", "/proc/cpuinfo", "/dev/null", "/dev/urandom", "/dev/zero"})
-    if (!options.run) show(view, path);
-  if (options.gpu) {
-    show_proc(view);
-    for (const char* path : {"/sys", "/etc", "/lib", "/lib64", "/bin", "/sbin", "/usr", "/opt", "/dev"})
-      show(view, path);
-  }
+  if (options.gpu) show_proc(view);
+  std::istringstream paths(options.gpu ? kSeenOnGpu : options.run ? kSeenByWorkers : kSeenByCompilers);
+  for (std::string path; paths >> path;) show(view, path);
   if (!options.text("--library-path").empty()) show(view, options.text("--library-path"));
   for (const std::string& path : options.all("--write")) show(view, path, /*writable=*/true);
   for (const std::string& path : options.all("--read")) show(view, path);
@@ -255,12 +253,10 @@ void filter_run() {
   // The worker adds its own filter (common/worker/sealed.hpp).
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(seccomp), {when(0, SCMP_CMP_EQ, 1 /* SECCOMP_SET_MODE_FILTER */)});
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(ioctl), {when(1, SCMP_CMP_EQ, TCGETS)});
-  for (const int command : {F_GETFL, F_GETFD, F_SETFD}) {
+  for (const int command : {F_GETFL, F_GETFD, F_SETFD})
     filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(fcntl), {when(1, SCMP_CMP_EQ, std::uint64_t(command))});
-  }
-  for (const int option : {PR_SET_NAME, PR_GET_NAME, PR_SET_NO_NEW_PRIVS, 0x53564d41 /* PR_SET_VMA */}) {
+  for (const int option : {PR_SET_NAME, PR_GET_NAME, PR_SET_NO_NEW_PRIVS, 0x53564d41 /* PR_SET_VMA */})
     filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prctl), {when(0, SCMP_CMP_EQ, std::uint64_t(option))});
-  }
   // The program itself.
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(execveat), {when(0, SCMP_CMP_EQ, kProgram)});
   filter.load();

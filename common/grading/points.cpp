@@ -125,15 +125,12 @@ void add_tested(GradedSubmission& report, const Chapter& chapter, const std::vec
   for (const book::Exercise& exercise : chapter.exercises)
     items.push_back(new_item(ItemKind::exercise, exercise.id, exercise.title, chapter.number, exercise.points));
   items.push_back(new_item(ItemKind::chapter, chapter_item(chapter.number), chapter.title, chapter.number, 0));
-  const std::size_t before = report.tests.size();
-  for (const Verdict& verdict : verdicts)
-    report.tests.push_back({verdict, item_of(Assignment{}, chapter.number, verdict)});
   for (GradedItem& item : items) {
     bool any = false;
-    for (std::size_t i = before; i < report.tests.size(); ++i) {
-      const auto& [verdict, of] = report.tests[i];
-      if (of != item.id) continue;
+    for (const Verdict& verdict : verdicts) {
+      if (item_of(Assignment{}, chapter.number, verdict) != item.id) continue;
       any = true;
+      report.tests.push_back({verdict, item.id});
       if (verdict.result != Result::skipped) item.result = worse(item.result, verdict.result);
     }
     item.public_passed = item.result == Result::passed;

@@ -21,10 +21,7 @@ using nlohmann::json;
 void write_files(const fs::path& folder, const Files& files) {
   for (const auto& [name, file] : files) {
     book::write_if_changed(folder / name, file.text);
-    if (file.executable) {
-      fs::permissions(folder / name, fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,
-                      fs::perm_options::add);
-    }
+    if (file.executable) fs::permissions(folder / name, fs::perms(0111), fs::perm_options::add);
   }
 }
 
@@ -34,10 +31,9 @@ std::vector<Verdict> test_release(const Workspace& workspace, const fs::path& fo
   options.folder = folder;
   options.environment["CXX"] = workspace.toolchain.compiler;
   // Compiler outputs equal those of the last release except for the folder's name, so ccache can reuse them.
-  if (!worker::find_program("ccache").empty()) {
+  if (!worker::find_program("ccache").empty())
     options.environment.insert(
         {{"CMAKE_CXX_COMPILER_LAUNCHER", "ccache"}, {"CCACHE_BASEDIR", folder.string()}, {"CCACHE_NOHASHDIR", "1"}});
-  }
   std::vector<Verdict> tests;
   for (const Backend backend : chapter.backends) {
     if (backend == Backend::cuda || !workspace.toolchain.can_build(backend)) continue;
@@ -48,14 +44,12 @@ std::vector<Verdict> test_release(const Workspace& workspace, const fs::path& fo
         worker::run_command({"/bin/sh", "-c", "exec ./workbook test \"$0\" --backend \"$1\" --json 2>\"$2\"",
                              std::to_string(chapter.number), name(backend), errors.string()},
                             options);
-    if (!json::accept(result.output)) {
+    if (!json::accept(result.output))
       throw std::runtime_error(fmt::format("the release does not run on its own (exit code {}):\n{}\n{}",
                                            result.exit_code, book::read_file(errors), result.output));
-    }
     const json document = json::parse(result.output);
-    for (const json& run : document.at("runs")) {
+    for (const json& run : document.at("runs"))
       for (const json& test : run.at("tests")) tests.push_back(judge::verdict_from_json(test));
-    }
   }
   return tests;
 }
@@ -74,10 +68,9 @@ void find_problems(const Assignment& assignment, const book::Chapter& chapter, c
                                    test.test, name(test.result), open ? ", not todo" : "", test.message));
   }
   if (answers && seen.empty()) problems.push_back(fmt::format("no test of chapter {} passed", chapter.number));
-  for (const book::Exercise& exercise : chapter.exercises) {
+  for (const book::Exercise& exercise : chapter.exercises)
     if (!answers && assignment.is_open(exercise.id) && !seen.contains(exercise.id))
       problems.push_back(fmt::format("{}: none of its tests ran", exercise.id));
-  }
 }
 
 /// Checks that the release compiles and runs on its own, that its open exercises are open, and that their answers pass.
@@ -93,10 +86,9 @@ void verify(const Workspace& workspace, const Assignment& assignment, const File
     }
   }
   workspace.progress("");
-  if (!problems.empty()) {
+  if (!problems.empty())
     throw std::runtime_error(
         fmt::format("the release failed its verification; nothing was written:\n  {}", fmt::join(problems, "\n  ")));
-  }
 }
 
 /// The lines of answers in given code; std::runtime_error if an answer leaks.
@@ -104,9 +96,8 @@ std::vector<AnswerLine> given_lines(const book::Book& book, const Assignment& as
   AnswerSearch search = find_answers(book, assignment, files);
   if (search.leaked.empty()) return std::move(search.given);
   std::string lines;
-  for (const AnswerLine& line : search.leaked) {
+  for (const AnswerLine& line : search.leaked)
     lines += fmt::format("\n  {}:{}: a line of the answer to {}: {}", line.file, line.line, line.exercise, line.text);
-  }
   throw std::runtime_error("the release would contain an answer; nothing was written:" + lines);
 }
 

@@ -1,11 +1,8 @@
 #include "common/grading/release.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <set>
-#include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/book/folders.hpp"
@@ -119,9 +116,8 @@ std::string in_its_tree(const MarkedFile& solution) {
 
 std::vector<const Chapter*> released_chapters(const Book& book, const Assignment& assignment) {
   std::vector<const Chapter*> chapters;
-  for (const Chapter& chapter : book.chapters) {
+  for (const Chapter& chapter : book.chapters)
     if (chapter.number <= assignment.open_chapters().back()) chapters.push_back(&chapter);
-  }
   return chapters;
 }
 
@@ -147,10 +143,9 @@ Files release_files(const Book& book, const Assignment& assignment) {
            (drawn && (extension == ".mjs" || extension == ".css" || extension == ".html"));
   });
   for (const Chapter* chapter : released_chapters(book, assignment)) {
-    if (!book.has_solutions(*chapter)) {
+    if (!book.has_solutions(*chapter))
       throw book::ManifestError(
           fmt::format("chapter {} has no solution here, so it cannot be released", chapter->number));
-    }
     const std::string folder = "chapters/" + chapter->name();
     add_folder(files, book, "tests/" + chapter->name(), is_released_kind);
     add_folder(files, book, folder, [](const fs::path& path) {
@@ -167,17 +162,15 @@ Files release_files(const Book& book, const Assignment& assignment) {
   }
   files["README.md"] = {readme(book, assignment)};
   files["assignment.toml"] = {to_toml(assignment, book, /*for_students=*/true)};
-  for (auto& [path, file] : files) {
+  for (auto& [path, file] : files)
     if (path.ends_with(".md")) file.text = without_lost_links(file.text, path, book, files);
-  }
   return files;
 }
 
 Files with_answers(const Book& book, const Assignment& assignment, Files files) {
   for (const Chapter* chapter : released_chapters(book, assignment)) {
-    for (const MarkedFile& solution : book::read_solution(book, *chapter)) {
+    for (const MarkedFile& solution : book::read_solution(book, *chapter))
       files["chapters/" + in_its_tree(solution)].text = text_with(solution, [](auto&) { return false; });
-    }
   }
   return files;
 }
@@ -190,17 +183,12 @@ std::string github_workflow(const Book& book, const Assignment& assignment) {
 
 Files autograder_files(const Book& book, const Assignment& assignment, const fs::path& hidden) {
   Files files;
-  const Files released = release_files(book, assignment);
-  for (const auto& [path, file] : released) {
-    if (path.starts_with(std::string(book::kPristine) + "/") || path == "README.md" || path == "assignment.toml") {
-      continue;
-    }
-    files["book/" + path] = file;
-  }
+  for (const auto& [path, file] : release_files(book, assignment))
+    if (!path.starts_with(std::string(book::kPristine) + "/") && path != "README.md" && path != "assignment.toml")
+      files["book/" + path] = file;
   for (const Chapter* chapter : released_chapters(book, assignment)) {
-    for (const std::string& file : chapter->files) {
+    for (const std::string& file : chapter->files)
       files["book/solutions/" + chapter->name() + "/" + file] = {book::read_file(book.solution(*chapter, file))};
-    }
   }
   files["assignment.toml"] = {to_toml(assignment, book, /*for_students=*/false)};
   for (const fs::path& file : book::files_below(hidden))

@@ -32,10 +32,6 @@ std::string cause_of(const Verdict& test) {
   return test.cause && !test.cause->sentence.empty() ? test.cause->text() : "";
 }
 
-std::string with_backend(const Verdict& test) {
-  return test.backend == Backend::cpu ? "" : fmt::format(" [{}]", name(test.backend));
-}
-
 // ---- The student's page, in Markdown ----
 
 /// The feedback on a test that has not passed.
@@ -155,16 +151,16 @@ struct SuiteCounts {
 };
 
 std::string junit_case(const std::string& class_name, const Verdict& test) {
+  const std::string backend = test.backend == Backend::cpu ? "" : fmt::format(" [{}]", name(test.backend));
   const std::string opening =
       fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"", attribute(class_name),
-                  attribute(test.test + with_backend(test) + (test.hidden ? " (hidden)" : "")), finite(test.seconds));
+                  attribute(test.test + backend + (test.hidden ? " (hidden)" : "")), finite(test.seconds));
   if (test.result == Result::passed) return opening + "/>\n";
   std::string text = test.message;
   if (!cause_of(test).empty()) text += "\nlikely cause: " + cause_of(test);
   const std::string first = text.substr(0, text.find('\n'));
-  if (test.result == Result::skipped) {
+  if (test.result == Result::skipped)
     return fmt::format("{}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", opening, attribute(first));
-  }
   return fmt::format("{0}>\n      <{1} type=\"{2}\" message=\"{3}\">{4}</{1}>\n    </testcase>\n", opening,
                      SuiteCounts::is_error(test.result) ? "error" : "failure", attribute(name(test.result)),
                      attribute(first), xml_text(text));
@@ -292,22 +288,19 @@ std::string feedback_page(const GradedSubmission& graded) {
   std::string text =
       fmt::format("# {}\n\n**{}**: {} of {} points\n\n", markdown_line(graded.assignment),
                   markdown_line(graded.student), points_text(graded.points()), points_text(graded.max_points()));
-  if (!graded.problem.empty()) {
+  if (!graded.problem.empty())
     return text + "This submission could not be graded:\n\n" + markdown_block(graded.problem);
-  }
   text += "| | | result | points |\n|---|---|---|---|\n";
-  for (const GradedItem& item : graded.items) {
+  for (const GradedItem& item : graded.items)
     text += fmt::format("| {} | {} | {} | {} of {} |\n", markdown_line(item.id), markdown_line(item.title),
                         markdown_line(outcome(graded, item)), points_text(item.points), points_text(item.max_points));
-  }
   text += "\n`./workbook test` shows the same results on your machine.\n\n";
   for (const std::string& note : graded.notes) text += fmt::format("- {}\n", markdown_line(note));
   if (!graded.notes.empty()) text += "\n";
   Explained explained;
   for (const GradedItem& item : graded.items) text += feedback_section(graded, item, explained);
-  if (!graded.verified_on.empty()) {
+  if (!graded.verified_on.empty())
     text += fmt::format("Verified on {}.\n", markdown_line(fmt::format("{}", fmt::join(graded.verified_on, "; "))));
-  }
   return text;
 }
 

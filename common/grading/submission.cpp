@@ -20,26 +20,29 @@ namespace {
 
 using book::line_text, book::name_text;
 
-/// The parts of a path, without "." and empty ones; with either separator.
+/// The parts of a path, without "." and empty ones; with either separator. None for a path in a folder that contains no
+/// student's work. The student's top folder may have any name, so only folders below it are checked.
 std::vector<std::string> parts_of(const std::string& path) {
   std::vector<std::string> parts;
-  for (const fs::path& part : fs::path(book::replaced(path, "\\", "/")).relative_path())
-    if (!part.empty() && part != ".") parts.push_back(part);
+  bool aside = false;
+  for (const std::string part : fs::path(book::replaced(path, "\\", "/")).relative_path()) {
+    if (part.empty() || part == ".") continue;
+    if (aside) return {};
+    aside = part == "build" || part == "__MACOSX" || part == "solutions" || (part[0] == '.' && part != "..");
+    parts.push_back(part);
+  }
   return parts;
 }
 
-/// Whether a path is in a folder that contains no student's work. The student's top folder may have any name, so only
-/// folders below it are checked.
-bool is_aside(const std::vector<std::string>& parts) {
-  return std::any_of(parts.begin(), parts.end() - 1, [](const std::string& part) {
-    return part == "build" || part == "__MACOSX" || part == "solutions" || (part[0] == '.' && part != "..");
-  });
+std::string in_small_letters(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return text;
 }
 
 /// A part of a path without what browsers and other systems change: "Online_Softmax (1).CPP.txt" becomes
 /// "online_softmax.cpp".
 std::string without_copy_marks(std::string part) {
-  for (char& c : part) c = char(std::tolower(static_cast<unsigned char>(c)));
+  part = in_small_letters(part);
   if (part.ends_with(".txt")) part.resize(part.size() - 4);
   const std::size_t point = std::min(part.rfind('.'), part.size());
   std::size_t end = point;
@@ -114,20 +117,10 @@ std::string normalized(const std::string& text) {
 std::string name_of(const fs::path& path) {
   fs::path absolute = fs::absolute(path).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();
-  std::string name = absolute.filename().string();
-  for (const char* ending : {".tar.gz", ".tar.xz", ".tar.bz2", ".tar.zst", ".tgz", ".zip", ".tar", ".7z"}) {
-    if (name.size() > std::string(ending).size() && name.ends_with(ending)) {
-      name.resize(name.size() - std::string(ending).size());
-      break;
-    }
-  }
+  const std::string name = absolute.filename().string();
+  for (const std::string_view ending : {".tar.gz", ".tar.xz", ".tar.bz2", ".tar.zst", ".tgz", ".zip", ".tar", ".7z"})
+    if (name.size() > ending.size() && name.ends_with(ending)) return name.substr(0, name.size() - ending.size());
   return name;
-}
-
-/// Whether a name is reserved for the class's tables.
-bool is_reserved(std::string name) {
-  for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
-  return name.starts_with("class.");
 }
 
 /// A name in UTF-8, and whether it needs a suffix to be unique.
@@ -136,7 +129,8 @@ std::pair<std::string, bool> shown_name(const fs::path& path) {
   bool lossless = true;
   std::string name = name_text(name_of(path), lossless);
   if (name[0] == '.' || name[0] == '-') name[0] = '_';
-  const bool needs_suffix = !lossless || is_reserved(name) || name.size() > longest;
+  const bool reserved = in_small_letters(name).starts_with("class.");  // for the class's tables
+  const bool needs_suffix = !lossless || reserved || name.size() > longest;
   if (name.size() > longest) {
     std::size_t end = longest;
     while ((static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // not within a character
@@ -174,14 +168,13 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
   std::vector<std::string> others;  // the first names of other files
   const auto is_wanted = [&](const std::string& path) {
     const std::vector<std::string> parts = parts_of(path);
-    if (parts.empty() || is_aside(parts)) return false;
+    if (parts.empty()) return false;
     if (others.size() < 5) others.push_back(line_text(path, 60));
     return std::any_of(wanted.begin(), wanted.end(),
                        [&](const std::string& name) { return agreement(parts, parts_of(name)) > 0; });
   };
   const auto take = [&](const Entry& entry) {
     const std::vector<std::string> parts = parts_of(entry.path);
-    if (parts.empty() || is_aside(parts)) return;
     for (const std::string& name : wanted) {
       const std::size_t count = agreement(parts, parts_of(name));
       if (count > 0) keep(candidates[name], {count, agreement(parts, parts_of(name), true), parts.size(), entry});

@@ -66,10 +66,9 @@ std::string points_line(const std::vector<GradedSubmission>& submissions) {
 std::string points_section(const std::vector<GradedSubmission>& submissions) {
   std::string text = "\n\n## Points\n\n| share of the points | submissions | |\n|---|---|---|\n";
   const std::vector<int> counts = tenths(submissions);
-  for (std::size_t i = 0; i < counts.size(); ++i) {
+  for (std::size_t i = 0; i < counts.size(); ++i)
     text += fmt::format("| {} to {} % | {} | {} |\n", 10 * i, 10 * (i + 1), counts[i],
                         std::string(std::size_t(std::min(counts[i], 60)), '#'));
-  }
   return text;
 }
 
@@ -173,9 +172,8 @@ std::string class_plot(const std::vector<GradedSubmission>& submissions, const s
   text += "$items << EOD\nitem passed todo other\n";
   for (const auto& [item, results] : by_item(submissions)) {
     int passed = 0, open = 0, other = 0;
-    for (const auto& [result, count] : results) {
+    for (const auto& [result, count] : results)
       (result == Result::passed ? passed : result == Result::todo || result == Result::blocked ? open : other) += count;
-    }
     text += fmt::format("\"{}\" {} {} {}\n", item->id, passed, open, other);
   }
   return text + "EOD\nplot for [i=2:4] $items using i:xtic(1) title columnheader(i)\nunset multiplot\n";
