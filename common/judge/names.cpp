@@ -8,51 +8,28 @@
 #include <cstdlib>
 #include <optional>
 
+#include "common/book/text.hpp"
+
 namespace workbook::judge {
 namespace {
 
-/// A name, or the beginning of names, with the reason for the refusal.
+/// Names, and beginnings of names, with the reason for their refusal.
 struct Rule {
-  std::string_view name;
-  bool begins;
-  std::string_view why;
+  std::string_view why, names, beginnings;
 };
-constexpr std::string_view kInternals = "the simulator's internals",
-                           kHides = "an attribute that hides code from the simulator",
-                           kUnseen = "an access that the simulator does not record",
-                           kAround = "a construct outside standard C++", kAssembly = "inline assembly";
-constexpr std::array kRules{Rule{"asm", false, kAssembly},
-                            Rule{"__asm", false, kAssembly},
-                            Rule{"__asm__", false, kAssembly},
-                            Rule{"cuda_on_sim", false, kInternals},
-                            Rule{"worker_device", false, kInternals},
-                            Rule{"__tsan_", true, "the simulator's callbacks"},
-                            Rule{"__asan_", true, "the simulator's callbacks"},
-                            Rule{"__ubsan_", true, "the simulator's callbacks"},
-                            Rule{"__sanitizer_", true, "the simulator's callbacks"},
-                            Rule{"__interceptor_", true, "the simulator's callbacks"},
-                            Rule{"no_sanitize", true, kHides},
-                            Rule{"__no_sanitize", true, kHides},
-                            Rule{"disable_sanitizer_instrumentation", false, kHides},
-                            Rule{"no_instrument_function", false, kHides},
-                            Rule{"__no_instrument_function__", false, kHides},
-                            Rule{"__builtin_mem", true, kUnseen},
-                            Rule{"__builtin___mem", true, kUnseen},
-                            Rule{"__builtin_bcopy", false, kUnseen},
-                            Rule{"__builtin_bzero", false, kUnseen},
-                            Rule{"__builtin_str", true, kUnseen},
-                            Rule{"__builtin_st", true, kUnseen},
-                            Rule{"__builtin_va_arg", false, kUnseen},
-                            Rule{"__builtin_ia32_", true, kUnseen},
-                            Rule{"__builtin_constant_p", false, kAround},
-                            Rule{"__builtin_object_size", false, kAround},
-                            Rule{"__builtin_dynamic_object_size", false, kAround},
-                            Rule{"__builtin_apply", true, kAround},
-                            Rule{"__builtin_return_address", false, kAround},
-                            Rule{"__builtin_frame_address", false, kAround},
-                            Rule{"syscall", false, kAround},
-                            Rule{"_Z", true, kAround},
-                            Rule{"__libc_", true, kAround}};
+constexpr std::array kRules{
+    Rule{"inline assembly", "asm __asm __asm__", ""},
+    Rule{"the simulator's internals", "cuda_on_sim worker_device", ""},
+    Rule{"the simulator's callbacks", "", "__tsan_ __asan_ __ubsan_ __sanitizer_ __interceptor_"},
+    Rule{"an attribute that hides code from the simulator",
+         "disable_sanitizer_instrumentation no_instrument_function __no_instrument_function__",
+         "no_sanitize __no_sanitize"},
+    Rule{"an access that the simulator does not record", "__builtin_bcopy __builtin_bzero __builtin_va_arg",
+         "__builtin_mem __builtin___mem __builtin_st __builtin_ia32_"},
+    Rule{"a construct outside standard C++",
+         "__builtin_constant_p __builtin_object_size __builtin_dynamic_object_size __builtin_return_address "
+         "__builtin_frame_address syscall",
+         "__builtin_apply _Z __libc_"}};
 
 constexpr std::size_t kLongestShown = 60;  ///< bytes of a name
 
@@ -88,8 +65,8 @@ void count(NameCounts& counts, const std::string& name, const Position& here) {
 
 std::string why_refused(std::string_view name) {
   if (name.starts_with("#")) return "a source file with the answers to other exercises";
-  const auto rule =
-      std::ranges::find_if(kRules, [&](const Rule& r) { return r.begins ? name.starts_with(r.name) : name == r.name; });
+  const auto rule = std::ranges::find_if(
+      kRules, [&](const Rule& r) { return book::is_one_of(r.names, name) || book::begins_with(r.beginnings, name); });
   return rule == kRules.end() ? "" : std::string(rule->why);
 }
 
