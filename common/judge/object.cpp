@@ -6,20 +6,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <optional>
-#include <span>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
 
 #include "common/book/files.hpp"
+#include "common/book/text.hpp"
 
 namespace workbook::judge {
 namespace {
+
+using book::any_word, book::begins_with, book::is_one_of;
 
 /// The sections and symbols of an object file. std::runtime_error if the file cannot be read as one.
 class Object {
@@ -37,9 +35,8 @@ class Object {
     std::size_t names = header.e_shstrndx;
     if (names == SHN_XINDEX) names = sections.at(0).sh_link;
     for (const Elf64_Shdr& section : sections) section_names.push_back(text(sections.at(names), section.sh_name));
-    for (const Elf64_Shdr& section : sections) {
+    for (const Elf64_Shdr& section : sections)
       if (section.sh_type == (header.e_type == ET_REL ? SHT_SYMTAB : SHT_DYNSYM)) read_symbols(section);
-    }
   }
 
   struct Symbol {
@@ -49,29 +46,10 @@ class Object {
     std::uint64_t value;  ///< offset in the section
     std::uint64_t size;
   };
-  struct Relocation {
-    Symbol symbol;
-    std::int64_t addend;
-    std::uint64_t offset;  ///< offset in the section that it changes
-  };
   std::vector<Elf64_Shdr> sections;
   std::vector<std::string> section_names;
   std::vector<Symbol> symbols;
 
-  /// The relocations of section `target`.
-  std::vector<Relocation> relocations(std::size_t target) const {
-    std::vector<Relocation> found;
-    for (const Elf64_Shdr& section : sections) {
-      if (section.sh_type != SHT_RELA || section.sh_info != target) continue;
-      for (std::uint64_t i = 0; i < section.sh_size / sizeof(Elf64_Rela); ++i) {
-        const auto rela = at<Elf64_Rela>(section.sh_offset + i * sizeof(Elf64_Rela));
-        found.push_back({symbols.at(ELF64_R_SYM(rela.r_info)), rela.r_addend, rela.r_offset});
-      }
-    }
-    return found;
-  }
-
- private:
   template <class T>
   T at(std::uint64_t offset) const {
     if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T)) throw std::runtime_error("it is truncated");
@@ -79,6 +57,8 @@ class Object {
     std::memcpy(&value, bytes_.data() + offset, sizeof value);
     return value;
   }
+
+ private:
   std::string text(const Elf64_Shdr& table, std::uint64_t offset) const {
     if (table.sh_offset + offset >= bytes_.size()) throw std::runtime_error("the offset of a name is outside the file");
     return bytes_.c_str() + table.sh_offset + offset;
@@ -95,23 +75,6 @@ class Object {
   std::string bytes_;
 };
 
-/// Whether `matches` accepts one of the text's words.
-template <class Matches>
-bool any_word(std::string_view text, const Matches& matches) {
-  for (std::size_t begin = 0; (begin = text.find_first_not_of(" \n", begin)) != text.npos;) {
-    const std::size_t end = std::min(text.size(), text.find_first_of(" \n", begin));
-    if (matches(text.substr(begin, end - begin))) return true;
-    begin = end;
-  }
-  return false;
-}
-bool is_one_of(std::string_view words, std::string_view name) {
-  return any_word(words, [&](std::string_view word) { return word == name; });
-}
-bool begins_with(std::string_view words, std::string_view name) {
-  return any_word(words, [&](std::string_view word) { return name.starts_with(word); });
-}
-
 std::string readable(const std::string& name) {
   int status = 0;
   char* demangled = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
@@ -122,7 +85,7 @@ std::string readable(const std::string& name) {
 
 /// A mangled name without the prefixes of virtual tables, type information and function-local statics. It begins with
 /// the entity's own name. Empty for a name that is not mangled.
-std::optional<std::string_view> entity(std::string_view name) {
+std::string_view entity(std::string_view name) {
   if (!name.starts_with("_Z")) return {};
   name.remove_prefix(2);
   for (const std::string_view prefix : {"TV", "TI", "TS", "TT", "GV", "GR", "GT"}) {
@@ -138,25 +101,19 @@ std::optional<std::string_view> entity(std::string_view name) {
 
 /// "4ch02…": a name in the namespace of a chapter.
 bool is_chapters(std::string_view name) {
-  const auto own = entity(name);
-  return own && own->size() > 5 && own->starts_with("4ch") &&
-         std::isdigit(static_cast<unsigned char>((*own)[3])) != 0 &&
-         std::isdigit(static_cast<unsigned char>((*own)[4])) != 0;
+  const std::string_view own = entity(name);
+  return own.size() > 5 && own.starts_with("4ch") && own.find_first_not_of("0123456789", 3) > 4;
 }
 
 /// A name of the C++ standard library, recognised by its mangled form.
 bool is_standard(std::string_view name) {
-  const auto own = entity(name);
   // St: std; Sa, Ss, …: its abbreviations; N: a nested name.
-  constexpr std::string_view beginnings = "St Sa Sb Ss Si So Sd 9__gnu_cxx 10__cxxabiv1 NSt NKSt Li";
-  return own && begins_with(beginnings, *own);
+  return begins_with("St Sa Sb Ss Si So Sd 9__gnu_cxx 10__cxxabiv1 NSt NKSt Li", entity(name));
 }
 
 /// A name in the namespaces of the book and its simulator.
 bool is_of_the_book(std::string_view name) {
-  constexpr std::string_view scopes = "8workbook 4simt 6nvcuda";
-  const auto own = entity(name);
-  return own && begins_with(scopes, *own);
+  return begins_with("8workbook 4simt 6nvcuda", entity(name));
 }
 
 /// Types and functions of the book's headers that are compiled into every answer that uses them.
@@ -168,8 +125,7 @@ bool is_shared_of_the_book(std::string_view name) {
   constexpr std::string_view of_kernels =
       R"(8workbook4cuda13with_head_dim 8workbook4cuda10with_sizes 6nvcuda 4simt6launchI 4simt13shared_struct
       4simt6detail 8workbook4cuda14dynamic_shared 4simt11FragmentType 4simt16register_of_pair 8workbook4cuda7grid_of)";
-  const auto entity_name = entity(name);
-  return entity_name && (begins_with(own, *entity_name) || begins_with(of_kernels, *entity_name));
+  return begins_with(own, entity(name)) || begins_with(of_kernels, entity(name));
 }
 
 /// An inline function of the headers that kernels include: in the simulator's namespace or the book's, or a CUDA
@@ -178,9 +134,8 @@ bool is_of_kernel_headers(std::string_view name) {
   // Namespaces, and the types that have members.
   constexpr std::string_view scopes =
       R"(4simt 8workbook4cuda 6__half 7__half2 4dim3 13__nv_bfloat16 14__nv_bfloat162 13__nv_fp8_e4m3)";
-  const auto own = entity(name);
-  if (!own) return false;
-  if (begins_with(scopes, *own)) return true;
+  if (entity(name).empty()) return false;
+  if (begins_with(scopes, entity(name))) return true;
   name.remove_prefix(2);  // in a name without a namespace, only its length precedes it
   const std::size_t digits = name.find_first_not_of("0123456789");
   constexpr std::string_view cudas = "__ atomic make_ rsqrtf exp10f";
@@ -199,12 +154,11 @@ bool is_kernels_own(std::string_view name) {
       13mbarrier_wait 9bulk_load 10bulk_store 11bulk_commit 9bulk_wait 17fence_proxy_async 13set_registers
       10elect_lane 11wgmma_fence 12wgmma_shared 15wgmma_registers 12wgmma_commit 10wgmma_wait 14bulk_load_line
       15bulk_store_line 12thread_fence 17count_exponential)";
-  const auto entity_name = entity(name);
-  if (!entity_name) return false;
-  if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));
   constexpr std::string_view of_launches =
       "6detail7guarded 11refuse_grid 15refuse_head_dim 12refuse_tiles 16check_tensor_map";
-  return entity_name->starts_with("8workbook4cuda") && begins_with(of_launches, entity_name->substr(14));
+  const std::string_view scoped = entity(name);
+  if (scoped.starts_with("4simt")) return begins_with(own, scoped.substr(5));
+  return scoped.starts_with("8workbook4cuda") && begins_with(of_launches, scoped.substr(14));
 }
 
 /// The functions of the C library that a chapter's code may need: memory, strings, numbers, sorting, printing, time.
@@ -309,10 +263,12 @@ class Judge {
   }
   /// The first position in the code that refers to a name.
   Code caller_of(const std::string& name) const {
-    for (std::size_t i = 0; i < object_.sections.size(); ++i) {
-      if (!is_code(i)) continue;
-      for (const Object::Relocation& entry : object_.relocations(i))
-        if (entry.symbol.name == name) return {i, entry.offset};
+    for (const Elf64_Shdr& section : object_.sections) {
+      if (section.sh_type != SHT_RELA || !is_code(section.sh_info)) continue;
+      for (std::uint64_t i = 0; i < section.sh_size / sizeof(Elf64_Rela); ++i) {
+        const auto entry = object_.at<Elf64_Rela>(section.sh_offset + i * sizeof(Elf64_Rela));
+        if (object_.symbols.at(ELF64_R_SYM(entry.r_info)).name == name) return {section.sh_info, entry.r_offset};
+      }
     }
     return {0, 0};
   }
@@ -337,17 +293,10 @@ class Judge {
         is_of_compiler(std::string(name), on_simulator()))
       return true;
     if (is_shared_of_the_book(name) || name == "_ZN8workbook4cuda16available_memoryEv") return true;
-    if (rules_.kernels && (is_kernels_own(name) || is_hook(name))) return true;
-    return (rules_.cuda && (name.starts_with("cuda") || name.starts_with("__cuda"))) || is_new_or_delete(name);
-  }
-  static bool is_new_or_delete(std::string_view name) {
-    constexpr std::string_view beginnings = "_Znw _Zna _Zdl _Zda";
-    return begins_with(beginnings, name);
-  }
-  /// A function that the instrumentation of kernels calls.
-  static bool is_hook(std::string_view name) {
-    return name.starts_with("__tsan_") || name.starts_with("simt_mem") ||
-           name.starts_with("__ubsan_handle_out_of_bounds");
+    constexpr std::string_view of_instrumentation = "__tsan_ simt_mem __ubsan_handle_out_of_bounds";
+    if (rules_.kernels && (is_kernels_own(name) || begins_with(of_instrumentation, name))) return true;
+    return (rules_.cuda && begins_with("cuda __cuda", name)) ||
+           begins_with("_Znw _Zna _Zdl _Zda", name);  // new, delete
   }
 
   void defined(const Object::Symbol& symbol) {

@@ -13,8 +13,7 @@ namespace workbook::judge {
 
 struct ObjectRules {
   bool kernels = false;  ///< compiled for the simulator or a GPU: it may launch kernels and call their functions
-  bool cuda =
-      false;  ///< compiled by nvcc, whose additions are allowed, including code that registers kernels before main
+  bool cuda = false;  ///< compiled by nvcc, whose additions are allowed, even code that registers kernels before main
   std::set<std::string> taken = {};  ///< names that the program linked with the answer defines: names_taken
   /// Names in the book's own object of this source, which are allowed: names_in. Empty for an answer. A stage or the
   /// operations include headers with answers.
