@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <functional>
 #include <map>
 #include <sstream>
 
@@ -16,55 +14,33 @@ namespace workbook::judge {
 namespace fs = std::filesystem;
 namespace {
 
-/// What to write instead, selected by the first words of the refusal or by the reason at its end; the first match
-/// applies. notes/allowed.md lists each remedy with its reason.
-struct Instead {
-  std::string_view beginning;
-  std::string_view instead;
-};
-constexpr std::string_view kInstruction =
-                               "the book's headers have a function for every instruction that a lesson names",
-                           kPlain = "write the access in plain C++, so that the simulator records it",
-                           kConstant =
-                               "device code may read constants (const, constexpr, __constant__); store what changes in "
-                               "registers, shared memory or a tensor",
-                           kAttribute = "remove the attribute that places it there",
-                           kThread =
-                               "run in the thread that calls your function; a kernel's threads are those of its grid";
-constexpr std::array kInstead{
-    Instead{"(a construct outside standard C++)",
-            "write one implementation for all cases, and call functions by their C++ names"},
-    Instead{"uses asm ", kInstruction},
-    Instead{"uses __asm", kInstruction},
-    Instead{"uses __builtin_", kPlain},
-    Instead{"calls mempcpy", kPlain},
-    Instead{"calls str", kPlain},
-    Instead{"calls qsort", kPlain},
-    Instead{"declares ", kConstant},
-    Instead{"includes ", "call the functions that the lesson names; each source file is compiled separately"},
-    Instead{"uses ", "remove it: it exempts code from the checks"},
-    Instead{"defines ", "choose another name: the program that links your code already defines this one"},
-    Instead{"reserves ", "store the data in local variables or in a std::vector"},
-    Instead{"has ", kAttribute},
-    Instead{"selects ", kAttribute},
-    Instead{"calls std::thread", kThread},
-    Instead{"calls typeinfo for std::thread", kThread},
-    Instead{"calls pthread_", kThread},
-    Instead{"calls std::__future_base", kThread},
-    Instead{
-        "calls simt::",
-        "call the functions that the lesson names; the simulator's own functions are reserved for the book's headers"},
-    Instead{
-        "calls workbook::",
-        "call the functions that the lesson names; the rest of the book's library is reserved for its own programs"},
-    Instead{"calls ", "work on the arguments alone; printing is allowed, files and processes are not"},
-    Instead{"", "write it in plain C++"}};
-
-std::string_view remedy_for(const std::string& what) {
-  const auto fits = [&](const Instead& instead) {
-    return instead.beginning.starts_with('(') ? what.ends_with(instead.beginning) : what.starts_with(instead.beginning);
-  };
-  return std::ranges::find_if(kInstead, fits)->instead;
+/// What to write instead, selected by the first words of the refusal or by the reason at its end.
+/// notes/allowed.md lists each remedy with its reason.
+std::string_view remedy_for(std::string_view what) {
+  const auto begins = [&](auto... beginnings) { return (what.starts_with(beginnings) || ...); };
+  if (what.ends_with("(a construct outside standard C++)"))
+    return "write one implementation for all cases, and call functions by their C++ names";
+  if (begins("uses asm ", "uses __asm"))
+    return "the book's headers have a function for every instruction that a lesson names";
+  if (begins("uses __builtin_", "calls mempcpy", "calls str", "calls qsort"))
+    return "write the access in plain C++, so that the simulator records it";
+  if (begins("declares "))
+    return "device code may read constants (const, constexpr, __constant__); store what changes in registers, shared "
+           "memory or a tensor";
+  if (begins("includes ")) return "call the functions that the lesson names; each source file is compiled separately";
+  if (begins("uses ")) return "remove it: it exempts code from the checks";
+  if (begins("defines ")) return "choose another name: the program that links your code already defines this one";
+  if (begins("reserves ")) return "store the data in local variables or in a std::vector";
+  if (begins("has ", "selects ")) return "remove the attribute that places it there";
+  if (begins("calls std::thread", "calls typeinfo for std::thread", "calls pthread_", "calls std::__future_base"))
+    return "run in the thread that calls your function; a kernel's threads are those of its grid";
+  if (begins("calls simt::"))
+    return "call the functions that the lesson names; the simulator's own functions are reserved for the book's "
+           "headers";
+  if (begins("calls workbook::"))
+    return "call the functions that the lesson names; the rest of the book's library is reserved for its own programs";
+  if (begins("calls ")) return "work on the arguments alone; printing is allowed, files and processes are not";
+  return "write it in plain C++";
 }
 
 /// The refusal in the words of the source. File streams appear under several names in compiled code.
@@ -87,10 +63,9 @@ std::string location_of(const worker::Toolchain& toolchain, const fs::path& obje
   // (discriminator 2)".
   std::istringstream frames(worker::run_command(argv).output);
   const std::string root = toolchain.root.string() + "/";
-  for (std::string frame; std::getline(frames, frame);) {
+  for (std::string frame; std::getline(frames, frame);)
     if (frame.starts_with(root + "chapters/") && !frame.ends_with('?'))
       return frame.substr(root.size(), frame.find(" (") - root.size());
-  }
   return "";
 }
 
