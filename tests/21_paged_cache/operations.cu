@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "append.hpp"
+#include "cascade.hpp"
 #include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
@@ -155,6 +156,26 @@ void halves(const Arguments& call) {
   words.download(call.array<std::uint32_t>("words"));
 }
 
+constexpr ch21::Tiles small = ch21::built[1];
+
+/// The scratch memory of a call with these sizes.
+struct Memory {
+  DeviceArray<float> partial_O, partial_lse;
+  DeviceArray<unsigned> finished;
+  DeviceArray<std::int64_t> first_unit;
+
+  Memory(const workbook::Shape& shape, int splits)
+      : Memory(shape, ch20::cut_of(shape, small, splits, workbook::cuda::multiprocessors())) {}
+  Memory(const workbook::Shape& shape, const ch20::Cut& cut)
+      : partial_O("partial_O", std::size_t(2 * cut.blocks * small.Br * shape.d), Role::scratch),
+        partial_lse("partial_lse", std::size_t(2 * cut.blocks * small.Br), Role::scratch),
+        finished("finished", std::size_t(cut.heads), Role::scratch),
+        first_unit("first_unit", std::size_t(shape.B + 1), Role::scratch) {
+    workbook::cuda::clear(finished.data(), finished.size() * sizeof(unsigned));
+  }
+  ch21::Scratch scratch() { return {{partial_O.data(), partial_lse.data(), finished.data()}, first_unit.data()}; }
+};
+
 // The numbers of Arguments::setting(), splits; Q, 16-bit codes; K8, V8, the pages, codes of e4m3; scales (2, Hkv) -> O,
 // codes, lse
 void forward_8(const Arguments& call) {
@@ -166,27 +187,73 @@ void forward_8(const Arguments& call) {
   DeviceArray<half> O("O", std::size_t(shape.q_size()), Role::output);
   DeviceArray<float> lse("lse", std::size_t(shape.lse_size()), Role::output);
   workbook::cuda::detail::MaskArrays of_mask(call);
-  const ch21::Tiles tiles = ch21::built[1];
   const auto splits = int(call.integer("splits"));
-  const ch20::Cut cut = ch20::cut_of(shape, tiles, splits, workbook::cuda::multiprocessors());
-  const auto rows = std::size_t(2 * cut.blocks * tiles.Br);
-  DeviceArray<float> partial_O("partial_O", rows * std::size_t(shape.d), Role::scratch);
-  DeviceArray<float> partial_lse("partial_lse", rows, Role::scratch);
-  DeviceArray<unsigned> finished("finished", std::size_t(cut.heads), Role::scratch);
-  DeviceArray<std::int64_t> first_unit("first_unit", std::size_t(shape.B + 1), Role::scratch);
-  workbook::cuda::clear(finished.data(), finished.size() * sizeof(unsigned));
+  Memory memory(shape, splits);
   workbook::cuda::begin_chapter();
   ch21::ForwardCall<half> forward{setting, Q.data(), nullptr, nullptr, O.data(), lse.data()};
   forward.cache_lengths = of_mask.cache_lengths.data();
   forward.pages = setting.mask.page_size > 0 ? of_mask.pages.data() : nullptr;
-  ch21::paged_cache(forward, {partial_O.data(), partial_lse.data(), finished.data()}, first_unit.data(),
-                    {K8.data(), V8.data(), scales.data()}, tiles, splits, workbook::cuda::multiprocessors());
+  ch21::paged_cache(forward, memory.scratch().partial, memory.scratch().first_unit,
+                    {K8.data(), V8.data(), scales.data()}, small, splits, workbook::cuda::multiprocessors());
+  O.download(call.array<std::uint16_t>("O"));
+  lse.download(call.array<float>("lse"));
+}
+__global__ void list_rows(ch21::Batch batch, std::int64_t* rows) {
+  rows[threadIdx.x] = ch21::row_in_prefix(batch, threadIdx.x);
+}
+
+// B, Hkv, rows -> in_prefix (B·Hkv·rows, up to 256), int64
+void rows_in_prefix(const Arguments& call) {
+  const ch21::Batch batch{call.integer("B"), call.integer("Hkv"), call.integer("rows")};
+  const std::int64_t count = batch.B * batch.Hkv * batch.rows;
+  DeviceArray<std::int64_t> rows("rows", std::size_t(count), Role::output);
+  workbook::cuda::begin_chapter();
+  workbook::cuda::launch(list_rows, dim3(1), dim3(unsigned(count)), 0, batch, rows.data());
+  rows.download(call.array<std::int64_t>("in_prefix"));
+}
+
+// The numbers of Arguments::setting(), splits, prefix; Q, K and V, the pages, as 16-bit codes; pages, int32 -> O,
+// codes, lse
+void cascade(const Arguments& call) {
+  const workbook::Setting setting = call.setting();
+  const workbook::Shape& shape = setting.shape;
+  const auto of_codes = [&](const char* name) {
+    return DeviceArray<half>(name, std::span<const std::uint16_t>(call.array<std::uint16_t>(name)));
+  };
+  auto Q = of_codes("Q"), K = of_codes("K"), V = of_codes("V");
+  auto pages = uploaded<std::int32_t>(call, "pages");
+  const auto splits = int(call.integer("splits")), prefix = int(call.integer("prefix"));
+  workbook::cuda::detail::MaskArrays of_mask(call);
+  const std::int64_t rows = shape.lse_size();
+  DeviceArray<half> O("O", std::size_t(rows * shape.d), Role::output);
+  DeviceArray<float> lse("lse", std::size_t(rows), Role::output);
+  DeviceArray<half> prefix_Q("prefix_Q", O.size(), Role::scratch), prefix_O("prefix_O", O.size(), Role::scratch);
+  DeviceArray<half> O_after("O_after", O.size(), Role::scratch);
+  DeviceArray<float> prefix_lse("prefix_lse", lse.size(), Role::scratch);
+  DeviceArray<float> lse_after("lse_after", lse.size(), Role::scratch);
+  DeviceArray<std::int32_t> after("after", std::size_t(shape.B), Role::scratch);
+  Memory of_prefix({1, rows, shape.Hkv, 1, prefix, shape.d}, splits), of_requests(shape, splits);
+  workbook::cuda::begin_chapter();
+  const ch21::ForwardCall<half> forward{
+      setting,     Q.data(), K.data(), V.data(), O.data(), lse.data(), nullptr, nullptr, of_mask.cache_lengths.data(),
+      pages.data()};
+  const ch21::CascadeMemory<half> memory{of_prefix.scratch(), of_requests.scratch(), prefix_Q.data(),  prefix_O.data(),
+                                         O_after.data(),      prefix_lse.data(),     lse_after.data(), after.data()};
+  const auto run = shape.d == 64 ? ch21::cascade<half, 64> : ch21::cascade<half, 128>;
+  run(forward, memory, prefix, small, splits, workbook::cuda::multiprocessors());
   O.download(call.array<std::uint16_t>("O"));
   lse.download(call.array<float>("lse"));
 }
 
-const Operations operations{
-    {"append", append}, {"first_units", first_units}, {"forward_8", forward_8}, {"halves", halves},
-    {"loaded", loaded}, {"offsets", offsets},         {"requests", requests},   {"slots", slots}};
+const Operations operations{{"append", append},
+                            {"cascade", cascade},
+                            {"rows_in_prefix", rows_in_prefix},
+                            {"first_units", first_units},
+                            {"forward_8", forward_8},
+                            {"halves", halves},
+                            {"loaded", loaded},
+                            {"offsets", offsets},
+                            {"requests", requests},
+                            {"slots", slots}};
 
 }  // namespace

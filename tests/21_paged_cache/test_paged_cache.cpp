@@ -284,9 +284,10 @@ Place place_in(const char* tensor, std::int64_t d, int lane, std::int64_t e) {
 }
 
 void expect_loaded(const char* tensor, std::int64_t keys, std::int64_t skipped = 0) {
-  // Rows in no order; a missing key's is outside the tensor.
+  // Rows in no order; a missing key's is outside all memory.
   Numbers64 rows;
-  for (std::int64_t key = 0; key < 16; ++key) rows.push_back(key < keys ? (key * 7 + 5) % kRows : kRows + 1000);
+  for (std::int64_t key = 0; key < 16; ++key)
+    rows.push_back(key < keys ? (key * 7 + 5) % kRows : std::int64_t(1) << 30);
   for (const std::int64_t d : head_dims()) {
     const std::vector<std::uint16_t> got = loaded(tensor, d, rows, keys, skipped);
     for (int lane = 0; lane < 32; ++lane) {
@@ -403,6 +404,70 @@ void expect_every_kind_8() {
     expect_8_bits(with_scale(input("normal", decoding(lengths, 1, 3, 64), ++seed), scale), lengths, {8, 1}, 2);
   const Numbers64 few{20, 5, 0};
   expect_8_bits(input("value mean", decoding(few, 1, 3, 64, 24), ++seed, true), few, {8, 2}, 2);
+}
+
+/// Requests whose first `prefix` keys are the same, in the same pages. The pages that other requests would have for
+/// them are NaN.
+AttentionResult expect_cascade(const Input& given, const Numbers64& lengths, std::int64_t prefix, const Pages& pages,
+                               int count) {
+  note_kinds(given.kind, given.problem);
+  const Input cached = in_cache(given, lengths, pages);
+  Problem problem = in_element(cached.problem);
+  const Shape& s = problem.shape;
+  for (Tensor<float>* tensor : {&problem.K, &problem.V})
+    for (std::int64_t b = 1; b < s.B; ++b)
+      for (std::int64_t h = 0; h < s.Hkv; ++h)
+        for (std::int64_t j = 0; j < prefix; ++j)
+          for (std::int64_t c = 0; c < s.d; ++c) (*tensor)(b, h, j, c) = (*tensor)(0, h, j, c);
+  CachePages layout(problem);
+  std::vector<std::vector<std::uint16_t>> stored;
+  for (const Tensor<float>* tensor : {&problem.K, &problem.V}) {
+    const std::vector<std::uint16_t> codes = to_codes(tensor->values, float16);
+    stored.push_back(stored_in_cache(problem, std::span<const std::uint16_t>(codes)));
+  }
+  const std::int64_t page = cache_strides(problem).page_stride;
+  for (std::int64_t b = 1; b < s.B; ++b)
+    for (std::int64_t i = 0; i < prefix / pages.size; ++i) {
+      std::int32_t& entry = layout.table[std::size_t(b * layout.per_request + i)];
+      for (auto& tensor : stored) std::fill_n(tensor.begin() + entry * page, page, std::uint16_t(-1));
+      entry = layout.table[std::size_t(i)];
+    }
+  const std::vector<std::uint16_t> Q = to_codes(problem.Q.values, float16);
+  worker::Call request("cascade");
+  worker::add_numbers(request, problem);
+  request.number("splits", count).number("prefix", double(prefix)).input("Q", Q);
+  request.input("K", stored[0]).input("V", stored[1]).input("pages", layout.table);
+  request.output<std::uint16_t>("O", std::size_t(s.q_size())).output<float>("lse", std::size_t(s.lse_size()));
+  AttentionResult result;
+  result.reply = call(request);
+  result.O.sizes = {s.B, s.H, s.Nq, s.d}, result.lse.sizes = {s.B, s.H, s.Nq, 1};
+  result.O.values = from_codes(result.reply.output<std::uint16_t>("O"), float16);
+  result.lse.values = result.reply.output<float>("lse");
+  // Both results are rounded to half before they are merged, and the LSE is computed once more in fp32.
+  const Forward oracle = forward_oracle(problem);
+  Bounds of_O = output_bounds(oracle, problem, precision()), of_lse = lse_bounds(oracle, problem, precision());
+  for (std::size_t i = 0; i < of_O.element.values.size(); ++i)
+    of_O.element.values[i] += 0x1p-11 * oracle.O_size.values[i] + 0x1p-24;
+  of_O.rms *= 2;
+  for (std::size_t i = 0; i < of_lse.element.values.size(); ++i)
+    of_lse.element.values[i] += 0x1p-21 * (1 + std::abs(oracle.lse.values[i]));
+  of_lse.rms += 0x1p-20;
+  const std::string input = describe(problem, fmt::format("{}, a shared prefix of {} keys", cached.name, prefix));
+  judge::Layout O, lse;
+  O.tensor = "O", lse.tensor = "lse", lse.axes[3] = "";
+  expect_all_close({{result.O, {oracle.O, of_O, O, input}}, {result.lse, {oracle.lse, of_lse, lse, input}}});
+  return result;
+}
+void expect_every_kind_cascade() {
+  std::uint64_t seed = 500;
+  const Numbers64 lengths{60, 32, 75};
+  for (const InputKind& kind : input_kinds()) {
+    ++seed;
+    expect_cascade(input(kind.name, decoding(lengths, 2, 3, 64), seed, seed % 2 == 0), lengths, 32,
+                   {16, std::int64_t(seed)}, int(seed % 2) + 1);
+  }
+  for (const float scale : {-0.2f, 0.0f})
+    expect_cascade(with_scale(input("normal", decoding(lengths, 1, 3, 64), ++seed), scale), lengths, 32, {8, 1}, 2);
 }
 
 }  // namespace
@@ -711,6 +776,63 @@ TEST_CASE("the error of 8 bits is within its bound", "[21.10]") {
     }
   }
 }
+// ---- 21.11 and 21.12 a shared prefix ----
+
+TEST_CASE("each row has its place among the rows of the prefix", "[21.11]") {
+  for (const auto& [B, Hkv, rows] :
+       {std::tuple<std::int64_t, std::int64_t, std::int64_t>{3, 2, 4}, {1, 3, 5}, {5, 1, 2}, {4, 8, 1}, {2, 7, 3}}) {
+    worker::Call request("rows_in_prefix");
+    request.number("B", double(B)).number("Hkv", double(Hkv)).number("rows", double(rows));
+    request.output<std::int64_t>("in_prefix", std::size_t(B * Hkv * rows));
+    const auto got = call(request).output<std::int64_t>("in_prefix");
+    for (std::int64_t b = 0; b < B; ++b)
+      for (std::int64_t h = 0; h < Hkv; ++h)
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const std::int64_t is = got[std::size_t((b * Hkv + h) * rows + r)], wanted = (h * B + b) * rows + r;
+          expect(is == wanted,
+                 fmt::format("{} requests, {} K/V heads, {} rows for each: row {} of head {} of request {} "
+                             "is row {} for the prefix, expected {}",
+                             B, Hkv, rows, r, h, b, is, wanted));
+        }
+  }
+}
+TEST_CASE("a shared prefix agrees with the oracle", "[21.11]") {
+  std::uint64_t seed = 520;
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t size : {1, 8, 64})
+      for (const std::int64_t G : {1, 7}) {
+        ++seed;
+        const Numbers64 lengths{100, 64, 65, 150};
+        expect_cascade(input("normal", decoding(lengths, 2, G, d), seed), lengths, 64, {size, std::int64_t(seed)},
+                       int(seed % 4));
+      }
+  const Numbers64 lengths{40, 37};
+  expect_cascade(input("normal", decoding(lengths, 2, 3, 64, 4), ++seed, true), lengths, 32, {16, 2}, 2);
+  expect_every_kind_cascade();
+}
+TEST_CASE("both parts have their weights", "[21.12]") {
+  const Numbers64 lengths{80, 32, 33};
+  for (const float slope : {2.0f, -2.0f, 0.1f, 0.0f}) {
+    Input given = input("value mean", decoding(lengths, 2, 2, 64), 530);
+    add_to_scores(
+        given, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return slope * float(j); });
+    expect_cascade(given, lengths, 32, {16, 3}, 1);
+  }
+  expect_every_kind_cascade();
+}
+TEST_CASE("the prefix is read once per 16 rows", "[21.12]") {
+  require_counters();
+  const Numbers64 lengths{150, 128, 129, 200, 140, 128};
+  for (const std::int64_t d : head_dims()) {
+    const AttentionResult result =
+        expect_cascade(input("normal", decoding(lengths, 2, 4, d), 531), lengths, 128, {16, 3}, 3);
+    for (const char* tensor : {"K", "V"})  // 6·4 rows: twice 128 keys, and 107 keys after it
+      expect_count(result.reply, fmt::format("{}.load_bytes", tensor), double(2 * (2 * 128 + 107) * d * 2),
+                   "2 bytes for each element of 2 heads, of 128 keys for each 16 of 24 rows, and of 107 keys after the "
+                   "prefix",
+                   "", "traffic");
+  }
+}
 
 // ---- The whole chapter ----
 
@@ -720,6 +842,7 @@ TEST_CASE("the paged cache agrees with the oracle", "[whole]") {
   expect_appended({20, 0}, 2, 2, 64, {8, 2});
   const Numbers64 lengths{300, 0, 1, 77};
   expect_8_bits(input("normal", decoding(lengths, 2, 4, 64), 99), lengths, {16, 2}, 3);
+  expect_cascade(input("normal", decoding({40, 32, 50}, 2, 2, 64), 98), {40, 32, 50}, 32, {16, 2}, 2);
   std::uint64_t seed = 100;
   for (const std::int64_t size : {0, 1, 8, 16, 64, 256})
     for (const int count : {0, 1, 2, 3, 8, 128})
