@@ -28,7 +28,7 @@ constexpr std::array kRules{
          "__builtin_mem __builtin___mem __builtin_st __builtin_ia32_"},
     Rule{"a construct outside standard C++",
          "__builtin_constant_p __builtin_object_size __builtin_dynamic_object_size __builtin_return_address "
-         "__builtin_frame_address syscall",
+         "__builtin_frame_address syscall redefine_extname",
          "__builtin_apply _Z __libc_"}};
 
 constexpr std::size_t kLongestShown = 60;  ///< bytes of a name

@@ -152,8 +152,12 @@ SIMT_HOOK void __tsan_init() {
 }
 SIMT_HOOK void __tsan_func_entry(void*) {}
 SIMT_HOOK void __tsan_func_exit() {}
-SIMT_HOOK void __tsan_vptr_update(void**, void*) {}
-SIMT_HOOK void __tsan_vptr_read(void**) {}
+SIMT_HOOK void __tsan_vptr_update(void** a, void*) {
+  simt::observe(a, sizeof *a, simt::Access::write, SIMT_CALLER);
+}
+SIMT_HOOK void __tsan_vptr_read(void** a) {
+  simt::observe(a, sizeof *a, simt::Access::read, SIMT_CALLER);
+}
 SIMT_HOOK void __tsan_read_range(void* a, unsigned long n) {
   simt::observe_range(reinterpret_cast<std::uintptr_t>(a), n, simt::Access::read, SIMT_CALLER);
 }
@@ -199,6 +203,15 @@ SIMT_TWO_PARTS(frexpf, float, int)
 SIMT_TWO_PARTS(modf, double, double)
 SIMT_TWO_PARTS(modff, float, float)
 
+/// Also observes the value that is expected, which a failure overwrites.
+template <class T>
+static int compare_exchange(volatile T* a, T* expected, T v, const void* pc) {
+  simt::observe(expected, sizeof *expected, simt::Access::read, pc);
+  const bool done = __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  if (!done) simt::observe(expected, sizeof *expected, simt::Access::write, pc);
+  return done;
+}
+
 // std::atomic, and the guards of static variables.
 #define SIMT_ATOMICS_OF_SIZE(bits, T)                                                                      \
   SIMT_HOOK T __tsan_atomic##bits##_load(const volatile T* a, int) {                                       \
@@ -231,11 +244,11 @@ SIMT_TWO_PARTS(modff, float, float)
   }                                                                                                        \
   SIMT_HOOK int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int) { \
     simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
-    return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);         \
+    return compare_exchange(a, expected, v, SIMT_CALLER);                                                  \
   }                                                                                                        \
   SIMT_HOOK int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* expected, T v, int, int) {   \
     simt::observe(a, bits / 8, simt::Access::atomic, SIMT_CALLER);                                         \
-    return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);         \
+    return compare_exchange(a, expected, v, SIMT_CALLER);                                                  \
   }
 SIMT_ATOMICS_OF_SIZE(8, std::uint8_t)
 SIMT_ATOMICS_OF_SIZE(16, std::uint16_t)

@@ -384,6 +384,15 @@ TEST_CASE("a stage or operations may call what the book's own object of this sou
   CHECK(refused_in_object(object("own.o", operation), rules).empty());
   CHECK(whats(refused_in_object(object("own.o", kernel + operation + "void g() { simt::clear_launches(); }\n"),
                                 rules)) == "calls simt::clear_launches()\n");
+  // An inline function of its own would be called by the program, too.
+  ObjectRules taken = rules;
+  taken.taken = {"_ZN4simt14clear_launchesEv"};
+  const std::string own = "namespace simt {\n__attribute__((used)) inline void clear_launches() {}\n}\n";
+  CHECK(whats(refused_in_object(object("own.o", own + operation), taken)) == "defines simt::clear_launches()\n");
+  const std::string clock =
+      "#include <chrono>\n__attribute__((used)) inline std::chrono::steady_clock::time_point "
+      "std::chrono::steady_clock::now() noexcept { return {}; }\n";
+  CHECK(whats(refused_in_object(object("own.o", clock), {})) == "defines std::chrono::_V2::steady_clock::now()\n");
 }
 
 TEST_CASE("an invalid or damaged object file is refused") {
@@ -476,6 +485,13 @@ TEST_CASE("code of kernels may call no function that reads or writes memory unse
   CHECK(refused("float f(float a, int b) { return std::fma(std::exp2(a), std::ldexp(a, b), std::sqrt(a)); }").empty());
   CHECK(refused("constexpr float table[2] = {1, 2};\nconst float* f(int i) { return table + i; }\n"
                 "void g(float a) { std::cout << a << std::endl; }")
+            .empty());
+  CHECK(refused("long double f(long double a, long double* b) { return modfl(a, b); }") == "calls modfl\n");
+  CHECK(refused("extern \"C\" void* __memcpy_chk(void*, const void*, unsigned long, unsigned long);\n"
+                "void f(void* a, void* b) { __memcpy_chk(a, b, 4, 4); }") == "calls __memcpy_chk\n");
+  CHECK(refused("struct Own : std::streambuf {};\nvoid f() { Own own; }").find("streambuf") != std::string::npos);
+  CHECK(refused("int f() {\n  try {\n    throw std::bad_exception();\n  } catch (const std::exception&) {\n"
+                "    return 1;\n  }\n}")
             .empty());
   CHECK(refused("thread_local float shared[4];\nfloat* f(int i) { return shared + i; }").empty());
 }
