@@ -78,4 +78,21 @@ std::vector<Code> stored_in_cache(const Setting& setting, std::span<const Code> 
   return stored;
 }
 
+/// K or V of the last head of the last request, from a cache as it is stored: the last of Nk rows.
+template <class Code>
+std::vector<Code> last_of_cache(const Setting& setting, std::span<const Code> stored) {
+  const Shape& s = setting.shape;
+  const CacheStrides at = cache_strides(setting);
+  const CachePages pages(setting);
+  std::vector<Code> rows(std::size_t(s.Nk * s.d));
+  const std::int64_t length = setting.mask.cache.back();
+  for (std::int64_t j = 0; j < length; ++j) {
+    const std::int64_t entry = (s.B - 1) * pages.per_request + j / at.page_size,
+                       page = setting.mask.page_size > 0 ? pages.table[std::size_t(entry)] : s.B - 1;
+    const std::int64_t from = page * at.page_stride + (s.Hkv - 1) * at.head_stride + j % at.page_size * at.key_stride;
+    std::copy_n(stored.begin() + from, s.d, rows.begin() + (s.Nk - length + j) * s.d);
+  }
+  return rows;
+}
+
 }  // namespace workbook

@@ -39,15 +39,18 @@ Tensor<T> last_rows(const Tensor<T>& from, std::int64_t rows) {
   return to;
 }
 
-/// The number of last keys that the last queries can attend to: all N, or those of the last packed sequence or
-/// document, which is a separate problem. The rest of the mask, restricted to these keys, is aligned to the last query
-/// and key.
+/// The number of last keys that the last queries can attend to: all N, or those of the last packed sequence, document
+/// or request of a cache, which is a separate problem. The rest of the mask, restricted to these keys, is aligned to
+/// the last query and key.
 std::int64_t last_keys(const Shape& shape) {
+  if (!shape.mask.cache.empty()) return shape.mask.cache.back();
   return shape.mask.lengths.empty() ? shape.N() : shape.mask.lengths.back();
 }
 Mask mask_of_last(const Shape& shape, std::int64_t keys) {
   Mask mask = shape.mask;
   mask.lengths.clear();
+  mask.cache.clear();
+  mask.page_size = 0;
   if (mask.kind == Mask::prefix) mask.left = std::max<std::int64_t>(0, mask.left - (shape.N() - keys));
   return mask;
 }

@@ -104,6 +104,13 @@ void give_back(const Arguments& call, Tensors& tensors, bool backward, std::int6
   const Shape shape = call.shape();
   tensors.each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
     const auto checked = std::size_t(rows_to_check(tensor, backward, shape, rows) * tensor.columns(shape));
+    if (tensor.kind == CallTensor::of_keys && call.integer("requests", 0) > 0) {
+      std::vector<detail::Code<T>> stored(array.size());
+      array.download(std::span<detail::Code<T>>(stored));
+      const auto last = last_of_cache(call.setting(), std::span<const detail::Code<T>>(stored));
+      const DeviceArray<T> of_last(tensor.name, std::span<const detail::Code<T>>(last));
+      return give_back_rows(call, tensor.name, {of_last.data() + last.size() - checked, checked, sizeof(T)}, checked);
+    }
     const std::size_t copied =
         tensor.output ? array.size() : checked;  // every element of an output is checked to be written
     give_back_rows(call, tensor.name, {array.data() + array.size() - copied, copied, sizeof(T)}, checked);
