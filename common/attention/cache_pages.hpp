@@ -8,7 +8,6 @@
 #include <random>
 #include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "common/attention/setting.hpp"
@@ -29,52 +28,49 @@ inline CacheStrides cache_strides(const Setting& setting) {
 }
 
 struct CachePages {
+  CacheStrides at;
   std::int64_t per_request = 1;     ///< entries of the table per request
   std::int64_t count = 0;           ///< pages of the pool
   std::vector<std::int32_t> table;  ///< (B, per_request): the page of each page_size keys; -1: none
 
-  explicit CachePages(const Setting& setting) : per_request(pages_of(setting, setting.shape.Nk)) {
+  explicit CachePages(const Setting& setting) : at(cache_strides(setting)), per_request(pages_of(setting.shape.Nk)) {
     const std::vector<std::int64_t>& lengths = setting.mask.cache;
-    for (const std::int64_t length : lengths) count += pages_of(setting, length);
-    const std::int64_t used = std::exchange(count, count + count / 4 + 1);  // others belong to no request
+    if (setting.mask.page_size == 0) {
+      while (count < setting.shape.B) table.push_back(std::int32_t(count++));
+      return;
+    }
+    for (const std::int64_t length : lengths) count += pages_of(length);
+    count += count / 4 + 1;  // these belong to no request
     std::vector<std::int32_t> order(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = std::int32_t(i);
     std::mt19937_64 random(std::uint64_t(setting.mask.page_seed));
     for (std::size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[random() % (i + 1)]);
-    std::int64_t next = 0;
+    auto next = order.begin();
     for (const std::int64_t length : lengths)
-      for (std::int64_t i = 0; i < per_request; ++i)
-        table.push_back(i < pages_of(setting, length) && next < used ? order[std::size_t(next++)] : -1);
+      for (std::int64_t i = 0; i < per_request; ++i) table.push_back(i < pages_of(length) ? *next++ : -1);
   }
-  static std::int64_t pages_of(const Setting& setting, std::int64_t keys) {
-    const std::int64_t size = cache_strides(setting).page_size;
-    return (keys + size - 1) / size;
+  std::int64_t pages_of(std::int64_t keys) const { return (keys + at.page_size - 1) / at.page_size; }
+  /// The elements of K or V as they are stored.
+  std::int64_t elements() const { return count * at.page_stride; }
+  /// The first element of a key.
+  std::int64_t offset(std::int64_t request, std::int64_t head, std::int64_t key) const {
+    const std::int64_t page = table[std::size_t(request * per_request + key / at.page_size)];
+    return page * at.page_stride + head * at.head_stride + key % at.page_size * at.key_stride;
   }
 };
-
-/// The elements of K or V as they are stored.
-inline std::int64_t elements_of_cache(const Setting& setting) {
-  return (setting.mask.page_size > 0 ? CachePages(setting).count : setting.shape.B) *
-         cache_strides(setting).page_stride;
-}
 
 /// K or V of a call with a cache, (B, Hkv, Nk, d), as it is stored: contiguous or in pages, with NaN elsewhere.
 template <class Code>
 std::vector<Code> stored_in_cache(const Setting& setting, std::span<const Code> given) {
   const Shape& s = setting.shape;
-  const CacheStrides at = cache_strides(setting);
   const CachePages pages(setting);
-  const bool paged = setting.mask.page_size > 0;
   Code nan = Code(-1);  // of half and of bfloat16
   if constexpr (std::is_floating_point_v<Code>) nan = std::numeric_limits<Code>::quiet_NaN();
-  std::vector<Code> stored(std::size_t(elements_of_cache(setting)), nan);
+  std::vector<Code> stored(std::size_t(pages.elements()), nan);
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.Hkv; ++h)
-      for (std::int64_t j = 0; j < setting.mask.cache[std::size_t(b)]; ++j) {
-        const std::int64_t page = paged ? pages.table[std::size_t(b * pages.per_request + j / at.page_size)] : b;
-        std::copy_n(given.begin() + ((b * s.Hkv + h) * s.Nk + j) * s.d, s.d,
-                    stored.begin() + page * at.page_stride + h * at.head_stride + j % at.page_size * at.key_stride);
-      }
+      for (std::int64_t j = 0; j < setting.mask.cache[std::size_t(b)]; ++j)
+        std::copy_n(given.begin() + ((b * s.Hkv + h) * s.Nk + j) * s.d, s.d, stored.begin() + pages.offset(b, h, j));
   return stored;
 }
 
@@ -82,16 +78,11 @@ std::vector<Code> stored_in_cache(const Setting& setting, std::span<const Code> 
 template <class Code>
 std::vector<Code> last_of_cache(const Setting& setting, std::span<const Code> stored) {
   const Shape& s = setting.shape;
-  const CacheStrides at = cache_strides(setting);
   const CachePages pages(setting);
   std::vector<Code> rows(std::size_t(s.Nk * s.d));
   const std::int64_t length = setting.mask.cache.back();
-  for (std::int64_t j = 0; j < length; ++j) {
-    const std::int64_t entry = (s.B - 1) * pages.per_request + j / at.page_size,
-                       page = setting.mask.page_size > 0 ? pages.table[std::size_t(entry)] : s.B - 1;
-    const std::int64_t from = page * at.page_stride + (s.Hkv - 1) * at.head_stride + j % at.page_size * at.key_stride;
-    std::copy_n(stored.begin() + from, s.d, rows.begin() + (s.Nk - length + j) * s.d);
-  }
+  for (std::int64_t j = 0; j < length; ++j)
+    std::copy_n(stored.begin() + pages.offset(s.B - 1, s.Hkv - 1, j), s.d, rows.begin() + (s.Nk - length + j) * s.d);
   return rows;
 }
 

@@ -41,9 +41,9 @@ void check(const Shape& shape, bool any_d = false);
 /// sum of the lengths too, a softcap of 0 or from least_softcap to largest_softcap, finite sinks; for a cache, the
 /// causal mask or none.
 void check(const Mask& mask);
-/// Checks both, a finite scale, lengths that add up to the rows, one sink per head, one length of at most
-/// Nk for each request of a cache, and for ALiBi a number of heads
-/// that is a power of two: for others ALiBi's code interleaves the slopes of two powers of two, which no stage does.
+/// Checks both, a finite scale, lengths that add up to the rows, one sink per head, one length of at most Nk for each
+/// request of a cache, and for ALiBi a number of heads that is a power of two: for others ALiBi's code interleaves the
+/// slopes of two powers of two, which no stage does.
 void check(const Setting& setting, bool any_d = false);
 
 /// Calls take(name, number) for every number of a shape, const or not, with its name in calls.

@@ -73,7 +73,7 @@ void make_at_random(Tensors& tensors, const Setting& setting, std::uint64_t seed
   tensors.of_mask = detail::MaskArrays(setting);
   tensors.each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
     const bool cached = tensor.kind == CallTensor::of_keys && !setting.mask.cache.empty();
-    array = DeviceArray<T>(tensor.name, std::size_t(cached ? elements_of_cache(setting) : tensor.count(shape)),
+    array = DeviceArray<T>(tensor.name, std::size_t(cached ? CachePages(setting).elements() : tensor.count(shape)),
                            tensor.output ? Role::output : Role::input);
     if (tensor.output) return;
     if constexpr (sizeof(T) == sizeof(float)) {  // the LSE

@@ -22,7 +22,9 @@ std::string_view remedy_for(std::string_view what) {
     return "write one implementation for all cases, and call functions by their C++ names";
   if (begins("uses asm ", "uses __asm"))
     return "the book's headers have a function for every instruction that a lesson names";
-  if (begins("uses __builtin_", "calls mempcpy", "calls str", "calls qsort"))
+  const bool of_library = what.find("streambuf") != what.npos || what.find("_chars(") != what.npos;
+  if (of_library || begins("uses __builtin_", "calls __mem", "calls memc", "calls mempcpy", "calls bcmp", "calls str",
+                           "calls qsort", "calls frexpl", "calls modfl", "calls remquo"))
     return "write the access in plain C++, so that the simulator records it";
   if (begins("declares "))
     return "device code may read constants (const, constexpr, __constant__); store what changes in registers, shared "

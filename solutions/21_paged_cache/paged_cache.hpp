@@ -6,7 +6,7 @@
 // call. The cut goes through these sums; a binary search finds the request of a unit. K and V are in pages of 1 to 256
 // keys, in any order. The 16 lanes with the keys of a unit look up their pages once, and the others get the rows by
 // shuffles. All other phases are chapter 20's.
-// What it costs: 4 bytes of the page table for each page and K/V head.
+// What it costs: 4 bytes of the page table for each K/V head, unit of 16 keys and page that has a key of the unit.
 //
 // Source: Kwon et al. 2023 (PagedAttention), section 4.1; FlashMLA, csrc/smxx/decode/get_decoding_sched_meta.cu.
 // Test it: ./workbook test 21
