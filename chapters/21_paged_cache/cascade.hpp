@@ -93,7 +93,7 @@ void cascade(const ForwardCall<Element>& call, const CascadeMemory<Element>& mem
   shared.mask.kind = workbook::Mask::none;
   shared.Q = memory.Q, shared.O = memory.O_prefix, shared.lse = memory.lse_prefix, shared.cache_lengths = nullptr;
   own.O = memory.O_after, own.lse = memory.lse_after;
-  own.cache_lengths = memory.lengths, own.pages = call.pages + prefix / call.mask.page_size;
+  own.cache_lengths = memory.lengths, own.pages = call.pages + prefix / call.cache.page_size;
 
   workbook::cuda::launch(gather_rows<Element, d>, blocks(rows * (d / 8)), dim3(128), 0, call.Q, memory.Q, batch);
   paged_cache(shared, memory.of_prefix.partial, memory.of_prefix.first_unit, {}, tiles, splits, multiprocessors);

@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "20_split_kv/merge.hpp"
-#include "common/attention/cache_pages.hpp"
 #include "common/cuda/convert.hpp"
 #include "common/cuda/dispatch.hpp"
 #include "pages.hpp"
@@ -95,7 +94,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps * blocks_per_sm(d))
 }
 
 Cache cache_of(const ForwardCall<Element>& call) {
-  const auto [page_size, page_stride, head_stride, key_stride] = workbook::cache_strides(call);
+  const auto& [page_size, page_stride, head_stride, key_stride] = call.cache;
   const std::int64_t pages_per_request = (call.shape.Nk + page_size - 1) / page_size;
   return {call.cache_lengths, call.pages, pages_per_request, page_stride,
           head_stride,        key_stride, int(page_size),    int(call.shape.Nk)};

@@ -10,22 +10,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "common/attention/setting.hpp"
+#include "common/attention/cache_strides.hpp"
 
 namespace workbook {
-
-/// Where the keys of a cache are. Element c of key j of head h of request b is element
-/// page·page_stride + h·head_stride + (j % page_size)·key_stride + c of K and of V.
-struct CacheStrides {
-  std::int64_t page_size, page_stride, head_stride, key_stride;
-};
-/// A contiguous cache has one page per request, of Nk keys.
-inline CacheStrides cache_strides(const Setting& setting) {
-  const Shape& s = setting.shape;
-  const std::int64_t page_size = setting.mask.page_size > 0 ? setting.mask.page_size : s.Nk;
-  const bool heads_first = setting.mask.page_size == 0 || setting.mask.page_seed % 2 == 0;
-  return {page_size, s.Hkv * page_size * s.d, heads_first ? page_size * s.d : s.d, heads_first ? s.d : s.Hkv * s.d};
-}
 
 struct CachePages {
   CacheStrides at;

@@ -28,13 +28,23 @@ void for_each_tensor(const Table& table, const Take& take, Arrays&... arrays) {
   (take(*tensor++, arrays), ...);
 }
 
+/// Whether K and V of the call are a cache as it is stored, with strides and a page table, and not (B, Hkv, Nk, d).
+inline bool has_own_cache(const Arguments& call) {
+  return call.has("page_stride");
+}
+inline CacheStrides cache_strides_of(const Arguments& call) {
+  if (!has_own_cache(call)) return cache_strides(call.setting());
+  return {call.integer("cache_page_size"), call.integer("page_stride"), call.integer("head_stride"),
+          call.integer("key_stride")};
+}
+
 /// Copies inputs from a call's arrays and allocates outputs. Memory allocated later is counted as the chapter's.
 struct FromCall {
   const Arguments& call;
   template <class T>
   void operator()(const CallTensor& tensor, DeviceArray<T>& array) const {
     const std::span<Code<T>> given = call.array<Code<T>>(tensor.name);
-    if (tensor.kind == CallTensor::of_keys && call.integer("requests", 0) > 0) {
+    if (tensor.kind == CallTensor::of_keys && call.integer("requests", 0) > 0 && !has_own_cache(call)) {
       const std::vector<Code<T>> stored = stored_in_cache(call.setting(), std::span<const Code<T>>(given));
       array = DeviceArray<T>(tensor.name, std::span<const Code<T>>(stored));
       return;
@@ -49,10 +59,16 @@ struct MaskArrays {
   DeviceArray<float> sink;                         ///< (H); empty: none
   DeviceArray<std::int32_t> starts;                ///< of its packed sequences, (S + 1); empty: one sequence
   DeviceArray<std::int32_t> cache_lengths, pages;  ///< of a KV cache; empty: none, or no pages
+  CacheStrides cache;
 
   MaskArrays() = default;
-  explicit MaskArrays(const Arguments& call) : MaskArrays(call.has("mask") ? call.setting() : Setting()) {}
-  explicit MaskArrays(const Setting& setting) {
+  explicit MaskArrays(const Arguments& call) : MaskArrays(call.has("mask") ? call.setting() : Setting()) {
+    if (!has_own_cache(call)) return;
+    cache = cache_strides_of(call);
+    const std::span<const std::int32_t> table = call.array<std::int32_t>("given pages");
+    pages = table.empty() ? DeviceArray<std::int32_t>() : DeviceArray<std::int32_t>("pages", table);
+  }
+  explicit MaskArrays(const Setting& setting) : cache(cache_strides(setting)) {
     const Mask& mask = setting.mask;
     if (!mask.sink.empty()) sink = DeviceArray<float>("sink", std::span<const float>(mask.sink));
     if (!mask.lengths.empty())

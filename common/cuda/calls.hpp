@@ -1,7 +1,7 @@
 // The arguments of every kernel chapter's stages: tensors in device memory and tile sizes. Includes no CUDA header.
 #pragma once
 
-#include "common/attention/setting.hpp"
+#include "common/attention/cache_strides.hpp"
 
 namespace workbook::cuda {
 
@@ -29,10 +29,10 @@ struct ForwardCall : Setting {
   /// of the last one.
   const float* sink = nullptr;
   const std::int32_t* starts = nullptr;
-  /// Arrays of a KV cache (cache_pages.hpp), or nullptr: the number of keys of each request, (B); the page table, (B,
-  /// ⌈Nk / page_size⌉).
+  /// Arrays of a KV cache, or nullptr: the number of keys of each request, (B); the page table, (B, ⌈Nk / page_size⌉).
   const std::int32_t* cache_lengths = nullptr;
   const std::int32_t* pages = nullptr;
+  CacheStrides cache = {};  ///< where K and V are
 };
 
 /// A backward pass, likewise. Gradient is Element or float.

@@ -95,20 +95,26 @@ const T& given(const char* name, const T* pointer) {
   return *pointer;
 }
 
-/// InputError for a problem that check() refuses, or an unknown mask.
+/// InputError for a problem that check() refuses, or an unknown mask. A cache's lengths are Nk: the call has its own.
 Setting setting_of(const workbook_problem& problem) {
   if (problem.mask == nullptr)
     throw std::invalid_argument(std::string("mask = NULL: allowed: ") + mask_texts + ", +sink");
   Setting setting{{problem.B, problem.H, problem.Hkv, problem.Nq, problem.Nk, problem.d}, problem.scale, {}};
   check(setting, /*any_d=*/true);                              // the shape comes first, since a mask has H sinks
   const std::optional<Mask> named = mask_named(problem.mask);  // most calls have one, which needs no parsing
-  if (named) {
-    setting.mask = *named;
-    return setting;
-  }
-  setting.mask = mask_from(problem.mask, problem.H);
-  check(setting, /*any_d=*/true);
+  setting.mask = named ? *named : mask_from(problem.mask, problem.H);
+  if (!setting.mask.cache.empty())
+    throw std::invalid_argument("mask = " + setting.mask.name() +
+                                ": allowed for a cache: page_size, pages, cache_seqlens");
+  if (problem.page_size != 0) setting.mask.cache.assign(std::size_t(problem.B), problem.Nk);
+  if (!named || problem.page_size != 0) check(setting, /*any_d=*/true);
   return setting;
+}
+
+void require_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (least <= value && value <= most) return;
+  throw std::invalid_argument(std::string(name) + " = " + std::to_string(value) +
+                              ": allowed: " + std::to_string(least) + " to " + std::to_string(most));
 }
 
 // --- A call ----------------------------------------------------------------------------------------------------------
@@ -119,8 +125,8 @@ std::string text_of(std::span<const std::int64_t> numbers) {
   return text + ")";
 }
 
-/// std::invalid_argument for a tensor that is missing, is not aligned, or has gaps.
-void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, const Shape& shape) {
+/// std::invalid_argument for a tensor that is missing, is not aligned, or has gaps, which K and V of a cache may have.
+void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, const Shape& shape, bool cached) {
   const std::string name = expected.name;
   if (tensor.data == nullptr) throw std::invalid_argument(name + ".data = NULL: allowed: the address of the tensor");
   constexpr std::uintptr_t kAlignment = 16;
@@ -128,7 +134,7 @@ void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, c
     throw std::invalid_argument(name + ".data is at an address that is " +
                                 std::to_string(reinterpret_cast<std::uintptr_t>(tensor.data) % kAlignment) +
                                 " bytes past a multiple of 16: allowed: a multiple of 16 bytes");
-  if (tensor.strides == nullptr) return;
+  if (tensor.strides == nullptr || cached) return;
   const std::array<std::int64_t, 4> sizes = expected.sizes(shape);
   const std::array<std::int64_t, 4> dense{sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1};
   const std::size_t given_strides = expected.kind == CallTensor::of_rows ? 3 : 4;  // lse: (B, H, Nq)
@@ -140,15 +146,33 @@ void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, c
   }
 }
 
-/// The additional tensors of a call, which follow those of its table in this order.
-enum Extra : std::size_t { sink, starts, dsink, dlse };
-constexpr std::array extra_names{"sink", "starts", "dsink", "dlse"};
+/// std::invalid_argument for K and V of a cache with strides that the stage cannot use.
+CacheStrides strides_of_cache(const workbook_problem& problem, const workbook_tensor& K, const workbook_tensor& V) {
+  const std::array dense{problem.Hkv * problem.page_size * problem.d, problem.page_size * problem.d, problem.d,
+                         std::int64_t(1)};
+  const auto of = [&](const workbook_tensor& tensor) {
+    return std::span(tensor.strides == nullptr ? dense.data() : tensor.strides, dense.size());
+  };
+  const std::span<const std::int64_t> strides = of(K);
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    const bool allowed =
+        i == 3 ? strides[i] == 1 : 0 <= strides[i] && strides[i] <= largest_number && strides[i] % 8 == 0;
+    if (!allowed)
+      throw std::invalid_argument("K.strides = " + text_of(strides) +
+                                  ": allowed: multiples of 8 elements from 0 on, and then 1");
+  }
+  if (!std::ranges::equal(strides, of(V)))
+    throw std::invalid_argument("V.strides = " + text_of(of(V)) + ": allowed: K's, " + text_of(strides));
+  return {problem.page_size, strides[0], strides[1], strides[2]};
+}
+
+/// The additional tensors of a forward call, or of a backward call, which follow those of its table in this order.
+enum Extra : std::size_t { sink, starts, dsink, dlse, cache_seqlens = dsink, block_table = dlse };
 
 /// std::invalid_argument for an array that a problem needs and is missing, or that is given and not needed. with()
 /// names what decides this.
 template <class With>
-void require_extra(Extra extra, const workbook_tensor& tensor, bool needed, const With& with) {
-  const std::string name = extra_names[extra];
+void require_extra(const std::string& name, const workbook_tensor& tensor, bool needed, const With& with) {
   if (needed != (tensor.data != nullptr))
     throw std::invalid_argument(name + ".data = " + (needed ? "NULL" : "an address") + ": with " + with() +
                                 " allowed: " + (needed ? "the address of the array" : "NULL"));
@@ -159,8 +183,8 @@ void require_extra(Extra extra, const workbook_tensor& tensor, bool needed, cons
                                 "): stages need tensors without gaps; allowed: (1)");
 }
 
-bool has_deterministic(const Description& stage) {
-  return std::ranges::any_of(stage.variants, [](const auto& variant) { return variant.number == "deterministic"; });
+bool has_variant(const Description& stage, std::string_view number) {
+  return std::ranges::any_of(stage.variants, [&](const auto& variant) { return variant.number == number; });
 }
 
 /// The numbers and arrays of a call, as a stage requests them. tensors: nullptr, or those of the pass's table.
@@ -168,30 +192,46 @@ class LibraryCall final : public Arguments {
  public:
   LibraryCall(const Description& stage, const workbook_problem& problem, const workbook_tensor* tensors)
       : setting_(setting_of(problem)), table_(tensors_of(stage.pass == "backward")), tensors_(tensors) {
-    numbers_.reserve(24);  // allocated once
+    numbers_.reserve(32);  // allocated once
     for_numbers(setting_, [&](std::string_view name, auto value) { numbers_.push_back({name, double(value)}); });
-    if (problem.deterministic != 0 && has_deterministic(stage)) {
+    if (problem.deterministic != 0 && has_variant(stage, "deterministic")) {
       numbers_.push_back({"deterministic", 1});
     } else if (problem.deterministic != 0 && stage.pass == "backward") {
       throw std::invalid_argument("deterministic = 1: this stage accumulates dQ in no fixed order; allowed: 0");
     }
     if (problem.lse_gradient != 0 && !stage.serves.lse_gradient)
       throw std::invalid_argument("lse_gradient = 1: this stage does not have the gradient of the LSE; allowed: 0");
+    if (problem.splits != 0 && !has_variant(stage, "splits"))
+      throw std::invalid_argument("splits = " + std::to_string(problem.splits) + ": allowed for this stage: 0");
+    numbers_.push_back({"splits", double(problem.splits)});
     const Mask& mask = setting_.mask;
-    if (!mask.cache.empty())
-      throw std::invalid_argument("mask = " + mask.name() + ": calls of a library have no arrays of a cache");
+    const bool cached = problem.page_size != 0;
+    if (cached) require_range("page_size", problem.page_size, 1, longest_length);
+    if (cached) require_range("pages", problem.pages, 1, longest_length);
+    if (cached) checked_size("pages, Hkv, page_size, d", {problem.pages, problem.Hkv, problem.page_size, problem.d});
+    numbers_.push_back({"requests", double(mask.cache.size())});
     numbers_.push_back({"lse_gradient", double(problem.lse_gradient)});
     numbers_.push_back({"sinks", double(mask.sink.size())});
     numbers_.push_back({"sequences", double(mask.lengths.size())});
     if (tensors == nullptr) return;
-    for (std::size_t i = 0; i < table_.size(); ++i) require_tensor(table_[i], tensors[i], setting_.shape);
+    for (std::size_t i = 0; i < table_.size(); ++i)
+      require_tensor(table_[i], tensors[i], setting_.shape, cached && table_[i].kind == CallTensor::of_keys);
     const auto of_mask = [&] { return "mask = " + mask.name(); };
-    require_extra(sink, extra(sink), !mask.sink.empty(), of_mask);
-    require_extra(starts, extra(starts), !mask.lengths.empty(), of_mask);
+    require_extra("sink", extra(sink), !mask.sink.empty(), of_mask);
+    require_extra("starts", extra(starts), !mask.lengths.empty(), of_mask);
     if (stage.pass == "backward") {
-      require_extra(dsink, extra(dsink), !mask.sink.empty(), of_mask);
-      require_extra(dlse, extra(dlse), problem.lse_gradient != 0,
+      require_extra("dsink", extra(dsink), !mask.sink.empty(), of_mask);
+      require_extra("dlse", extra(dlse), problem.lse_gradient != 0,
                     [&] { return "lse_gradient = " + std::to_string(problem.lse_gradient); });
+    } else {
+      const auto of_pages = [&] {
+        return "page_size = " + std::to_string(problem.page_size) + ", Nk = " + std::to_string(problem.Nk);
+      };
+      require_extra("cache_seqlens", extra(cache_seqlens), cached, of_pages);
+      const bool may_lack = cached && problem.page_size == problem.Nk && problem.pages >= problem.B;
+      require_extra("block_table", extra(block_table), cached && !(may_lack && extra(block_table).data == nullptr),
+                    of_pages);
+      if (cached) add_cache(strides_of_cache(problem, tensors[1], tensors[2]), problem.pages);
     }
     if (!on_gpu()) read_extras();
   }
@@ -209,6 +249,17 @@ class LibraryCall final : public Arguments {
     double value = 0;
   };
   const workbook_tensor& extra(Extra which) const { return tensors_[table_.size() + which]; }
+  void add_cache(const CacheStrides& at, std::int64_t pages) {
+    const auto [B, H, Hkv, Nq, Nk, d] = setting_.shape;
+    cache_elements_ =
+        (pages - 1) * at.page_stride + (Hkv - 1) * at.head_stride + (at.page_size - 1) * at.key_stride + d;
+    table_entries_ = extra(block_table).data == nullptr ? 0 : B * ((Nk + at.page_size - 1) / at.page_size);
+    pages_ = pages;
+    numbers_.push_back({"cache_page_size", double(at.page_size)});
+    numbers_.push_back({"page_stride", double(at.page_stride)});
+    numbers_.push_back({"head_stride", double(at.head_stride)});
+    numbers_.push_back({"key_stride", double(at.key_stride)});
+  }
   /// On the simulator, whose tensors are in host memory: copies the sinks, and checks that starts and lengths agree.
   void read_extras() {
     std::copy_n(static_cast<const float*>(extra(sink).data), setting_.mask.sink.size(), setting_.mask.sink.begin());
@@ -220,6 +271,19 @@ class LibraryCall final : public Arguments {
         throw std::invalid_argument("starts[" + std::to_string(s) + "] = " + std::to_string(start[s]) +
                                     ": allowed with mask = " + setting_.mask.name() + ": " + std::to_string(first));
       if (s < setting_.mask.lengths.size()) first += setting_.mask.lengths[s];
+    }
+    std::vector<std::int64_t>& lengths = setting_.mask.cache;
+    for (std::size_t b = 0; b < lengths.size(); ++b) {
+      lengths[b] = static_cast<const std::int32_t*>(extra(cache_seqlens).data)[b];
+      require_range(("cache_seqlens[" + std::to_string(b) + "]").c_str(), lengths[b], 0, setting_.shape.Nk);
+    }
+    const std::int64_t page_size = lengths.empty() ? 1 : integer("cache_page_size");
+    const std::int64_t per_request = (setting_.shape.Nk + page_size - 1) / page_size;
+    for (std::int64_t i = 0; i < table_entries_; ++i) {
+      if (i % per_request * page_size >= lengths[std::size_t(i / per_request)]) continue;  // is not read
+      require_range(
+          ("block_table[" + std::to_string(i / per_request) + ", " + std::to_string(i % per_request) + "]").c_str(),
+          static_cast<const std::int32_t*>(extra(block_table).data)[i], 0, pages_ - 1);
     }
   }
   /// The mask's arrays in host memory, for every backend. On the GPU the sinks are zeros there.
@@ -235,17 +299,22 @@ class LibraryCall final : public Arguments {
   }
   std::span<std::byte> raw(std::string_view name, std::size_t element_size) const override {
     for (std::size_t i = 0; tensors_ != nullptr && i < table_.size(); ++i) {
-      if (table_[i].name == name)
-        return {static_cast<std::byte*>(tensors_[i].data), std::size_t(table_[i].count(setting_.shape)) * element_size};
+      if (table_[i].name != name) continue;
+      const bool cached = table_[i].kind == CallTensor::of_keys && cache_elements_ > 0;
+      return {static_cast<std::byte*>(tensors_[i].data),
+              std::size_t(cached ? cache_elements_ : table_[i].count(setting_.shape)) * element_size};
     }
     if (name == "sink") return bytes_of(setting_.mask.sink);
     if (name == "lengths") return bytes_of(setting_.mask.lengths);
+    if (name == "cache") return bytes_of(setting_.mask.cache);
     const std::size_t sinks = setting_.mask.sink.size(), sequences = setting_.mask.lengths.size();
     const auto given_to = [&](Extra which, std::size_t count) -> std::span<std::byte> {
       return {static_cast<std::byte*>(extra(which).data), count * element_size};
     };
     if (name == "given sink") return given_to(sink, sinks);
     if (name == "given starts") return given_to(starts, sequences == 0 ? 0 : sequences + 1);
+    if (name == "given cache_lengths") return given_to(cache_seqlens, setting_.mask.cache.size());
+    if (name == "given pages") return given_to(block_table, std::size_t(table_entries_));
     if (name == "dsink") return given_to(dsink, sinks);
     if (name == "dlse")
       return given_to(
@@ -257,6 +326,7 @@ class LibraryCall final : public Arguments {
   std::vector<Number> numbers_;
   std::span<const CallTensor> table_;
   const workbook_tensor* tensors_;
+  std::int64_t cache_elements_ = 0, table_entries_ = 0, pages_ = 0;  ///< of K and of V; of the page table; 0: no cache
 };
 
 /// checked: refuses what the stage does not support. Starting the stage checks that too.
@@ -313,8 +383,7 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
 struct InC {
   explicit InC(const StageOperations& stage) : of(stage), element(name(stage.description.element)) {
     for (const NamedMask& part : mask_parts())
-      if (part.mask.cache.empty() && std::ranges::count(of.description.serves.masks, part.mask) > 0)
-        mask_names.push_back(part.name.data());
+      if (std::ranges::count(of.description.serves.masks, part.mask) > 0) mask_names.push_back(part.name.data());
   }
   workbook_stage stage() const {
     const Description& d = of.description;
@@ -327,7 +396,7 @@ struct InC {
             .masks = mask_names.data(),
             .mask_count = int(mask_names.size()),
             .shared_heads = d.serves.shared_heads,
-            .deterministic = d.pass == "forward" || has_deterministic(d),
+            .deterministic = d.pass == "forward" || has_variant(d, "deterministic"),
             .compute = d.compute,
             .compute_only = d.compute_only,
             .lse_gradient = d.serves.lse_gradient};
@@ -392,7 +461,7 @@ int workbook_workspace(int index, const workbook_problem* problem, size_t* bytes
 
 int workbook_forward(int index, const workbook_problem* problem, const workbook_forward_tensors* tensors,
                      void* workspace, size_t workspace_bytes, void* stream) {
-  static_assert(sizeof *tensors == (workbook::forward_tensors.size() + starts + 1) * sizeof tensors->Q);
+  static_assert(sizeof *tensors == (workbook::forward_tensors.size() + block_table + 1) * sizeof tensors->Q);
   return status_of(
       [&] { run(index, "forward", problem, &given("tensors", tensors).Q, workspace, workspace_bytes, stream); });
 }

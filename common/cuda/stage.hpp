@@ -172,7 +172,8 @@ ForwardCall<Element> forward_call(const Arguments& call, Tensors& t) {
           data_or_none(t.of_mask.sink),
           data_or_none(t.of_mask.starts),
           data_or_none(t.of_mask.cache_lengths),
-          data_or_none(t.of_mask.pages)};
+          data_or_none(t.of_mask.pages),
+          t.of_mask.cache};
 }
 template <class Element, class Gradient, class Tensors>
 BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t) {
@@ -199,7 +200,7 @@ Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments
   const Unobserved unobserved(call.integer("unobserved", 0));
   const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   AttentionTensors<Element> tensors(call);
-  if (call.integer("page_size", 0) == 0) tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
+  if (call.integer("page_size", 0) == 0 && !has_own_cache(call)) tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
   const SkippedBatches skipped(call.integer("skipped_batches", 0), call.setting());
   const ExtraMemory extra(kernels.extra, call.setting(), skipped.setting());
   kernels.launch(skipped.extend(forward_call<Element>(call, tensors)), tiles, extra);
@@ -250,7 +251,9 @@ void start_forward(const Described<ForwardStage<Element>>& stage, const Argument
   GivenTensors<Element> t{call};
   kernels.launch(
       {call.setting(), t("Q"), t("K"), t("V"), t("O"), call.array<float>("lse").data(),
-       t.template optional_value<float>("given sink"), t.template optional_value<std::int32_t>("given starts")},
+       t.template optional_value<float>("given sink"), t.template optional_value<std::int32_t>("given starts"),
+       t.template optional_value<std::int32_t>("given cache_lengths"),
+       t.template optional_value<std::int32_t>("given pages"), cache_strides_of(call)},
       tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
 }
 template <class Element>

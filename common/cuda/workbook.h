@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* The version of this interface; workbook_interface() returns the library's. */
-#define WORKBOOK_INTERFACE 3
+#define WORKBOOK_INTERFACE 4
 
 enum workbook_status {
   WORKBOOK_OK = 0,
@@ -50,7 +50,7 @@ typedef struct workbook_stage {
   const char* element; /* "float16", "bfloat16"; "float8": Q, K and V are float16 and are rounded by the stage */
   const int* head_dims;
   int head_dim_count;
-  const char* const* masks; /* parts of masks: "none", "causal", "window", "softcap", "alibi", "sink", "packed"… */
+  const char* const* masks; /* parts of masks: "none", "causal", "window", "softcap", "alibi", "sink", "packed", "cache"… */
   int mask_count;
   int shared_heads;  /* 1: H may be any multiple of Hkv; 0: H = Hkv */
   int deterministic; /* 1: a problem may request bitwise reproducible results */
@@ -78,10 +78,18 @@ typedef struct workbook_problem {
    * positions) and "+dropout=0.1,7" (drops a tenth of P, with the seed 7). */
   const char* mask;
   int lse_gradient; /* 1: a backward call has dlse */
+  /* A KV cache, for a forward stage with the mask "cache": K and V have `pages` pages of page_size keys. Each request
+   * has at most Nk keys, and its newest is the last that the causal mask shows. page_size = 0: no cache. */
+  int64_t page_size, pages;
+  /* Thread blocks that share the keys of a head, one of those that the stage is built for; 0: the stage chooses. With
+   * the same number, a request has the same bits in every batch. */
+  int splits;
 } workbook_problem;
 
 /* data: aligned to 16 bytes. strides: from one element to the next, in elements, in the order of the sizes above; NULL
- * for a tensor without gaps. Stages support only tensors without gaps; others are NOT_SERVED. */
+ * for a tensor without gaps. Stages support only tensors without gaps; others are NOT_SERVED. K and V of a cache are
+ * (pages, Hkv, page_size, d): they may have any strides that are multiples of 8, the same in both, with 1 for d. So
+ * (pages, page_size, Hkv, d) is possible too. */
 typedef struct workbook_tensor {
   void* data;
   const int64_t* strides;
@@ -93,6 +101,10 @@ typedef struct workbook_forward_tensors {
   /* in, if the mask has "+sink" and "+lengths=…", otherwise NULL. sink: one logit per head, (H), float. starts: the
    * first row of each sequence, then the end of the last one, (S + 1), int32_t. */
   workbook_tensor sink, starts;
+  /* in, for a KV cache, otherwise NULL. cache_seqlens: the number of keys of each request, 0 to Nk, (B), int32_t.
+   * block_table: the page of each page_size keys, (B, Nk / page_size rounded up), int32_t; entries after the last key
+   * are not read. NULL: request b has the keys of page b, and Nk = page_size. */
+  workbook_tensor cache_seqlens, block_table;
 } workbook_forward_tensors;
 
 typedef struct workbook_backward_tensors {

@@ -16,7 +16,7 @@ import struct
 import tempfile
 import threading
 
-INTERFACE = 3
+INTERFACE = 4
 LONGEST_MEMORY = 4096  # maximum number of cached plans
 
 
@@ -69,6 +69,9 @@ class _Problem(ctypes.Structure):
         ("deterministic", ctypes.c_int),
         ("mask", ctypes.c_char_p),
         ("lse_gradient", ctypes.c_int),
+        ("page_size", ctypes.c_int64),
+        ("pages", ctypes.c_int64),
+        ("splits", ctypes.c_int),
     ]
 
 
@@ -133,20 +136,28 @@ class Stage:
         )
 
 
+_with_cache = struct.Struct("Q8x QQ QQ Q8x Q8x 32x Q8x Q8x").pack
+
+
+def _pack_with_cache(strides, Q, K, V, O, lse, lengths, table):
+    address = ctypes.addressof(strides)
+    return _with_cache(Q, K, address, V, address, O, lse, lengths, table)
+
+
 class Plan:
     """The stage for a problem, and the bytes of device memory that it needs in addition to the tensors.
 
     of: the problem as arguments of Library.plan(), to get the other pass's plan. extras: whether a call has, after the
     addresses of the tensors, those of sinks and of packed sequences' starts, and in a backward pass those of dsink and
-    dlse.
+    dlse. A call with a cache has the addresses of Q, K, V, O, lse, the lengths and the page table.
     """
 
     __slots__ = ("stage", "of", "problem", "workspace", "start", "pack", "extras")
 
-    def __init__(self, stage, of, problem, workspace, call, packs):
+    def __init__(self, stage, of, problem, workspace, call, packs, strides=None):
         self.stage, self.of, self.problem, self.workspace = stage, of, problem, workspace
         self.extras = bool(problem.lse_gradient) or "+" in of[-1] or starts_of(of[-1]) is not None
-        self.pack = packs[self.extras]
+        self.pack = packs[self.extras] if strides is None else functools.partial(_pack_with_cache, strides)
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
 
@@ -185,11 +196,11 @@ class Library:
         c.workbook_stage_at.argtypes = [ctypes.c_int, ctypes.POINTER(_Stage)]
         c.workbook_workspace.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
         self._calls = {}
-        for name, tensors, extras in (("forward", 5, 2), ("backward", 9, 4)):
+        for name, tensors, extras, of_cache in (("forward", 5, 2, 2), ("backward", 9, 4, 0)):
             call = getattr(c, f"workbook_{name}")
             call.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_size_t, ctypes.c_void_p]
             # For each tensor: its address, and no strides.
-            formats = ("Q8x" * tensors + "16x" * extras, "Q8x" * (tensors + extras))
+            formats = ("Q8x" * tensors + "16x" * (extras + of_cache), "Q8x" * (tensors + extras) + "16x" * of_cache)
             self._calls[name] = (call, [struct.Struct(each).pack for each in formats])
         self.backend = c.workbook_backend().decode()
         self.stages = []
@@ -206,15 +217,15 @@ class Library:
         if status != 0:
             raise _ERRORS.get(status, WorkbookError)(self._c.workbook_error().decode(errors="replace"))
 
-    def plan(self, pass_, element, sizes, scale, mask, deterministic=False, lse_gradient=False):
+    def plan(self, pass_, element, sizes, scale, mask, deterministic=False, lse_gradient=False, cache=None):
         """The plan of a problem, with the first stage that supports it.
 
         pass_: "forward" or "backward"; element: "float16", "bfloat16"; sizes: (B, H, Hkv, Nq, Nk, d); mask: in the
         syntax of workbook.h, "causal" or "window=256,0+softcap=50+alibi+sink+lengths=100,37"; lse_gradient: the loss
-        depends on the LSE. NotServed, with each stage's message, if no stage supports it; Unavailable if it cannot run
-        here.
+        depends on the LSE; cache: (page_size, pages, splits, strides) of a KV cache, with the strides of page, head, key
+        and element. NotServed, with each stage's message, if no stage supports it; Unavailable if it cannot run here.
         """
-        key = (pass_, element, sizes, scale, mask, deterministic, lse_gradient)
+        key = (pass_, element, sizes, scale, mask, deterministic, lse_gradient, cache)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._make_plan(*key)
@@ -232,7 +243,7 @@ class Library:
                 of[stage.pass_].update(stage.head_dims)
         return tuple(sorted(of["forward"] & of["backward"] or of["forward"]))
 
-    def _make_plan(self, pass_, element, sizes, scale, mask, deterministic, lse_gradient):
+    def _make_plan(self, pass_, element, sizes, scale, mask, deterministic, lse_gradient, cache):
         of_pass = [stage for stage in self.stages if stage.pass_ == pass_]
         stages = [stage for stage in of_pass if stage.element == element]
         if not stages:
@@ -241,7 +252,9 @@ class Library:
                 f"dtype = {element}: no {pass_} pass of {self.path} supports it; "
                 f"allowed: {', '.join(allowed) or 'none'}"
             )
-        problem = _Problem(*sizes, scale, int(deterministic), mask.encode(), int(lse_gradient))
+        *of_cache, strides = cache or (0, 0, 0, None)
+        problem = _Problem(*sizes, scale, int(deterministic), mask.encode(), int(lse_gradient), *of_cache)
+        strides = strides and (ctypes.c_int64 * 4)(*strides)
         refusals, worst = [], NotServed
         for stage in stages:
             needed = ctypes.c_size_t()
@@ -251,8 +264,8 @@ class Library:
                 refusals.append(f"chapter {stage.chapter}, {pass_}: {error}")
                 worst = type(error)
                 continue
-            return Plan(stage, (element, sizes, scale, mask), problem, needed.value, *self._calls[pass_])
-        for part in parts_of(mask):
+            return Plan(stage, (element, sizes, scale, mask), problem, needed.value, *self._calls[pass_], strides)
+        for part in parts_of(mask) + ([] if cache is None else ["cache"]):
             if not any(part in stage.masks for stage in stages) and (chapters := _chapters_with(part)):
                 serves = f"chapter {', '.join(chapters)}"
                 refusals.append(f"mask = {mask}: {part} is supported by {serves}; allowed: a library with it")

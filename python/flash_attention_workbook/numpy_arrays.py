@@ -164,3 +164,74 @@ def attention_gradients(dO, Q, K, V, O, lse, dlse, causal, scale, deterministic,
         dsink = None if sink is None else sum(dsinks)
     gradients = [gradient[..., :count] for gradient, count in zip(gradients, columns)] if pad else gradients
     return tuple(gradients) if sink is None else (*gradients, dsink)
+
+
+# --- A KV cache ----------------------------------------------------------------------------------------------------
+
+
+def require_no_gradient(**arrays):
+    """Arrays have no gradients."""
+
+
+def integers(name, value, shape, like):
+    """An array of integers of this shape, in which None is any size. One number stands for all."""
+    array = numpy.asarray(value)
+    if array.shape == () and len(shape) == 1:
+        array = numpy.full(shape, array)
+    allowed = f"({', '.join('M' if size is None else str(size) for size in shape)})"
+    if array.dtype.kind not in "iu" or [n or m for n, m in zip(shape, array.shape)] != list(array.shape):
+        raise NotServed(f"{name}: {array.shape}, {array.dtype}; allowed: {allowed}, whole numbers")
+    return array.astype(numpy.int64)
+
+
+def positions(lengths, count):
+    """Those of the tokens that follow each request's keys: (B, count)."""
+    return lengths[:, None] + numpy.arange(count)
+
+
+def pages_of(table, positions, page_size):
+    """The page of each position, (B, N); without a table, the request. Positions after the last page have its page."""
+    if table is None:
+        return numpy.arange(len(positions))[:, None]
+    return numpy.take_along_axis(table, numpy.minimum(positions // page_size, table.shape[1] - 1), 1)
+
+
+def require_places(pages, positions, table, k_cache):
+    """NotServed for new keys that have no place in the cache."""
+    Nk = k_cache.shape[1] * (1 if table is None else table.shape[1])
+    if positions.size and not 0 <= positions.min() <= positions.max() < Nk:
+        last = int(positions.max()) if positions.max() >= Nk else int(positions.min())
+        raise NotServed(f"cache_seqlens: a new key would have position {last}: allowed: 0 to {Nk - 1}")
+    if pages.size and not 0 <= pages.min() <= pages.max() < len(k_cache):
+        page = int(pages.max()) if pages.max() >= len(k_cache) else int(pages.min())
+        raise NotServed(f"block_table: a new key would be in page {page}: allowed: 0 to {len(k_cache) - 1}")
+
+
+def _cache_strides(*caches):
+    """Those of page, head, key and element, in elements. NotServed unless all have the same."""
+    each = [[stride // array.itemsize if size > 1 else 0 for size, stride in zip(array.shape, array.strides)]
+            for array in caches]  # fmt: skip
+    if any(strides != each[0] for strides in each):
+        raise NotServed(f"v_cache.strides = {caches[1].strides}: allowed: k_cache's, {caches[0].strides}")
+    page, key, head, element = each[0]
+    return page, head, key, element
+
+
+def decode(q, k_cache, v_cache, lengths, table, scale, causal, splits):
+    """O and LSE. q: (B, Nq, H, d); the caches: (pages, page_size, Hkv, d); lengths: (B), int32; table: (B, M)."""
+    for name, array in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if array.dtype != q.dtype:
+            raise NotServed(f"{name}.dtype = {array.dtype}: allowed: {q.dtype}, as q")
+    B, Nq, H, d = q.shape
+    pages, page_size, Hkv, _ = k_cache.shape
+    Nk = page_size * (1 if table is None else table.shape[1])
+    Q = dense(q.swapaxes(1, 2))
+    O, lse = dense(numpy.zeros_like(Q)), dense(numpy.full((B, H, Nq), -math.inf, numpy.float32))
+    if B and Nq and Nk and pages:
+        library, sizes = library_for("sim"), (B, H, Hkv, Nq, Nk, d)
+        cache = page_size, pages, splits, _cache_strides(k_cache, v_cache)
+        plan = library.plan("forward", Q.dtype.name, sizes, scale, "causal" if causal else "none", cache=cache)
+        table = None if table is None else dense(table.astype(numpy.int32))
+        arrays = [Q, k_cache, v_cache, O, lse, dense(lengths), table]
+        library.run(plan, [0 if array is None else array.ctypes.data for array in arrays], keep=arrays)
+    return O.swapaxes(1, 2).copy(), lse

@@ -144,7 +144,7 @@ def _extras(query, mask, sink):
 
 def _run(library, plan, tensors, extras):
     first = tensors[0]
-    addresses = [tensor.data_ptr() for tensor in tensors]
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     if plan.extras:
         addresses += [0 if tensor is None else tensor.data_ptr() for tensor in extras]
     if not first.is_cuda:
@@ -300,6 +300,47 @@ for _prefix in _OPERATORS:
         torch.library.register_fake(f"{_NAMESPACE}::{_prefix}{_pass}", _fake)
     torch.library.register_autograd(f"{_NAMESPACE}::{_prefix}forward", _gradients, setup_context=_keep)
     torch.library.register_autograd(f"{_NAMESPACE}::{_prefix}backward", _no_second_gradients)
+
+# The caches are read where they are. _decode() stores nothing in them.
+torch.library.define(
+    f"{_NAMESPACE}::decode",
+    "(Tensor q, Tensor k_cache, Tensor v_cache, Tensor cache_seqlens, Tensor? block_table, float scale, bool causal, "
+    "int splits) -> (Tensor, Tensor)",
+    tags=_TAGS,
+)
+
+
+def _decode(q, k_cache, v_cache, lengths, table, scale, causal, splits):
+    B, Nq, H, d = q.shape
+    pages, page_size, Hkv, _ = k_cache.shape
+    Nk = page_size * (1 if table is None else table.shape[1])
+    Q = dense(q.transpose(1, 2))
+    O, lse = torch.empty_like(Q), Q.new_empty((B, H, Nq), dtype=torch.float32)
+    if B == 0 or Nq == 0 or Nk == 0 or pages == 0:
+        return O.zero_().transpose(1, 2).contiguous(), lse.fill_(-math.inf)
+    strides = _cache_strides(k_cache)
+    if _cache_strides(v_cache) != strides:
+        raise NotServed(f"v_cache.stride() = {v_cache.stride()}: allowed: k_cache's, {k_cache.stride()}")
+    library, element = library_for("cuda" if q.is_cuda else "sim"), _ELEMENTS.get(q.dtype) or str(q.dtype)[6:]
+    cache = page_size, pages, splits, strides
+    plan = library.plan("forward", element, (B, H, Hkv, Nq, Nk, d), scale, "causal" if causal else "none", cache=cache)
+    _run(library, plan, (Q, k_cache, v_cache, O, lse, lengths, table), ())
+    return O.transpose(1, 2).contiguous(), lse
+
+
+def _cache_strides(cache):
+    """Those of page, head, key and element."""
+    page, key, head, element = [step if size > 1 else 0 for size, step in zip(cache.shape, cache.stride())]
+    return page, head, key, element
+
+
+def _fake_decode(q, k_cache, v_cache, lengths, table, scale, causal, splits):
+    B, Nq, H, d = q.shape
+    return q.new_empty((B, Nq, H, d)), q.new_empty((B, H, Nq), dtype=torch.float32)
+
+
+torch.library.impl(f"{_NAMESPACE}::decode", ("cpu", "cuda"), _decode)
+torch.library.register_fake(f"{_NAMESPACE}::decode", _fake_decode)
 
 _operators = getattr(torch.ops, _NAMESPACE)
 
@@ -558,3 +599,60 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
     if columns == query.shape[-1]:
         return results
     return (results[0][..., :columns], results[1]) if return_lse else results[..., :columns]
+
+
+# --- A KV cache ----------------------------------------------------------------------------------------------------
+
+
+def require_no_gradient(**tensors):
+    """NotServed for tensors whose gradient would be lost."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
+            raise NotServed(f"{name}.requires_grad = True: decoding has no gradients; allowed under torch.no_grad()")
+
+
+def integers(name, value, shape, like):
+    """A tensor of integers of this shape, in which None is any size, on the device of `like`. One number stands for
+    all."""
+    if not isinstance(value, Tensor):
+        value = torch.as_tensor(value, device=like.device)
+    if value.dim() == 0 and len(shape) == 1:
+        value = value.expand(shape)
+    allowed = f"({', '.join('M' if size is None else str(size) for size in shape)})"
+    sizes = [size if known is None else known for known, size in zip(shape, value.shape)]
+    whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
+    if not whole or value.device != like.device or value.dim() != len(shape) or sizes != list(value.shape):
+        raise NotServed(f"{name}: {tuple(value.shape)}, {value.dtype} on {value.device}; allowed: {allowed}, whole "
+                        f"numbers on {like.device}")  # fmt: skip
+    return value
+
+
+def positions(lengths, count):
+    """Those of the tokens that follow each request's keys: (B, count)."""
+    return lengths[:, None] + torch.arange(count, device=lengths.device)
+
+
+def pages_of(table, positions, page_size):
+    """The page of each position, (B, N); without a table, the request."""
+    if table is None:
+        return torch.arange(len(positions), device=positions.device)[:, None]
+    return table.gather(1, (positions // page_size).clamp(max=table.shape[1] - 1))
+
+
+def require_places(pages, positions, table, k_cache):
+    """NotServed for new keys that have no place in the cache, if the host can see it."""
+    if _is_eager(positions) and not positions.is_cuda:
+        from . import numpy_arrays
+
+        numpy_arrays.require_places(pages.numpy(), positions.numpy(), table, k_cache)
+
+
+def decode(q, k_cache, v_cache, lengths, table, scale, causal, splits):
+    """O, (B, Nq, H, d), and LSE. q: (B, Nq, H, d); the caches: (pages, page_size, Hkv, d); lengths: (B), int32; table:
+    (B, M)."""
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if cache.dtype != q.dtype or cache.device != q.device:
+            raise NotServed(f"{name}: {cache.dtype} on {cache.device}; allowed: as q, {q.dtype} on {q.device}")
+    table = None if table is None else table.int().contiguous()
+    given = q, k_cache, v_cache, lengths.contiguous(), table, scale, causal, splits
+    return _decode(*given) if _is_eager(q, k_cache, v_cache, lengths) else _operators.decode(*given)

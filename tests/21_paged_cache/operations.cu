@@ -193,6 +193,7 @@ void forward_8(const Arguments& call) {
   ch21::ForwardCall<half> forward{setting, Q.data(), nullptr, nullptr, O.data(), lse.data()};
   forward.cache_lengths = of_mask.cache_lengths.data();
   forward.pages = setting.mask.page_size > 0 ? of_mask.pages.data() : nullptr;
+  forward.cache = of_mask.cache;
   ch21::paged_cache(forward, memory.scratch().partial, memory.scratch().first_unit,
                     {K8.data(), V8.data(), scales.data()}, small, splits, workbook::cuda::multiprocessors());
   O.download(call.array<std::uint16_t>("O"));
@@ -234,9 +235,10 @@ void cascade(const Arguments& call) {
   DeviceArray<std::int32_t> after("after", std::size_t(shape.B), Role::scratch);
   Memory of_prefix({1, rows, shape.Hkv, 1, prefix, shape.d}, splits), of_requests(shape, splits);
   workbook::cuda::begin_chapter();
-  const ch21::ForwardCall<half> forward{
-      setting,     Q.data(), K.data(), V.data(), O.data(), lse.data(), nullptr, nullptr, of_mask.cache_lengths.data(),
-      pages.data()};
+  ch21::ForwardCall<half> forward{setting, Q.data(), K.data(), V.data(), O.data(), lse.data()};
+  forward.cache_lengths = of_mask.cache_lengths.data();
+  forward.pages = pages.data();
+  forward.cache = of_mask.cache;
   const ch21::CascadeMemory<half> memory{of_prefix.scratch(), of_requests.scratch(), prefix_Q.data(),  prefix_O.data(),
                                          O_after.data(),      prefix_lse.data(),     lse_after.data(), after.data()};
   const auto run = shape.d == 64 ? ch21::cascade<half, 64> : ch21::cascade<half, 128>;

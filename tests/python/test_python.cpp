@@ -63,6 +63,11 @@ TEST_CASE("flash_attn's functions, lengths, padding and the gradient of the LSE,
   CHECK(printed_by("numpy_flash_attn.py", library_with_masks(), library()).ends_with("refused\n"));
 }
 
+TEST_CASE("flash_attn_with_kvcache on numpy arrays: pages, new keys with RoPE, views, refused input") {
+  static const fs::path with_cache = library_of({"21"});
+  CHECK(printed_by("numpy_kvcache.py", with_cache, library()).ends_with("refused\n"));
+}
+
 TEST_CASE("a process that forks, that Ctrl-C interrupts, or whose library is replaced") {
   CHECK(printed_by("numpy_process.py", library(), library_with_masks()).ends_with("reload\n"));
 }

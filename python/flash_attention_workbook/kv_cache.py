@@ -1,0 +1,136 @@
+"""flash_attn's function for decoding with a KV cache, on stages with the mask "cache" (chapter 21).
+
+Source: github.com/Dao-AILab/flash-attention, flash_attn/flash_attn_interface.py, 2.8.
+"""
+
+from . import checked as entry
+from .library import NotServed
+
+
+def _require(name, value, allowed):
+    """NotServed for an argument of the original function that no stage supports."""
+    if value is not None:
+        raise NotServed(f"{name}: no stage supports it with a cache; allowed: {allowed}")
+
+
+def _rotated(x, cos, sin, positions, interleaved):
+    """RoPE: x, (B, N, H, d), with the rows of cos and sin, (L, r/2), of its positions, (B, N). Rotates r elements of
+    each row. Source: Su et al. 2021 (RoFormer), section 3.4.2."""
+    copy, single = ("clone", "float") if entry.is_torch(x) else ("copy", None)
+    as_float = (lambda t: getattr(t, single)()) if single else (lambda t: t.astype("float32"))
+    r = 2 * cos.shape[-1]
+    first, second = (slice(0, r, 2), slice(1, r, 2)) if interleaved else (slice(0, r // 2), slice(r // 2, r))
+    c, s = (as_float(table[positions])[:, :, None] for table in (cos, sin))
+    a, b = as_float(x[..., first]), as_float(x[..., second])
+    rotated = getattr(x, copy)()
+    rotated[..., first], rotated[..., second] = _as(x, a * c - b * s), _as(x, b * c + a * s)
+    return rotated
+
+
+def _as(like, x):
+    return x.to(like.dtype) if entry.is_torch(x) else x.astype(like.dtype)
+
+
+def _append(k_cache, v_cache, k, v, table, positions):
+    """Stores the new keys at their positions, (B, N), in the caches, in place."""
+    of, page_size = entry.backend_of(k_cache), k_cache.shape[1]
+    pages = of.pages_of(table, positions, page_size)
+    of.require_places(pages, positions, table, k_cache)
+    k_cache[pages, positions % page_size], v_cache[pages, positions % page_size] = k, v
+
+
+def _require_new_keys(q, k_cache, k, v, rotary_cos, rotary_sin, Nk):
+    """NotServed for new keys or tables of RoPE with other shapes than the caches'."""
+    if (k is None) != (v is None):
+        raise NotServed(f"{'v' if v is None else 'k'} = None: allowed: both k and v, or neither")
+    if (rotary_cos is None) != (rotary_sin is None):
+        missing = "rotary_sin" if rotary_sin is None else "rotary_cos"
+        raise NotServed(f"{missing} = None: allowed: both rotary_cos and rotary_sin, or neither")
+    if k is None:
+        if rotary_cos is not None:
+            raise NotServed("rotary_cos: allowed with new keys k and v, which it rotates too")
+        return
+    entry.arrays("(B, N, Hkv, d)", k=k, v=v)
+    wanted = (q.shape[0], k.shape[1], *k_cache.shape[2:])
+    for name, new in (("k", k), ("v", v)):
+        if tuple(new.shape) != wanted or new.dtype != k_cache.dtype:
+            raise NotServed(f"{name}: {tuple(new.shape)}, {new.dtype}; allowed: {wanted}, {k_cache.dtype}")
+    if rotary_cos is None:
+        return
+    entry.arrays("(L, r/2)", rotary_cos=rotary_cos, rotary_sin=rotary_sin)
+    rows, half = rotary_cos.shape
+    if rotary_sin.shape != rotary_cos.shape or rows < Nk or not 0 < 2 * half <= q.shape[-1]:
+        raise NotServed(f"rotary_cos.shape, rotary_sin.shape = {tuple(rotary_cos.shape)}, {tuple(rotary_sin.shape)}: "
+                        f"allowed: both (L, r/2) with L from {Nk} on and r up to {q.shape[-1]}")  # fmt: skip
+
+
+def flash_attn_with_kvcache(
+    q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
+    cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+    rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False,
+):  # fmt: skip
+    """FlashAttention-2's function of this name: O, (B, Nq, H, d), contiguous. It has no gradients.
+
+    q: (B, Nq, H, d). k_cache, v_cache: (B, Nk, Hkv, d); with block_table, (B, M), int32, pages of any number of keys:
+    (pages, page_size, Hkv, d), and Nk = M·page_size. They may be views, with the same strides, multiples of 8 but for
+    d. cache_batch_idx: (B), the rows of the caches of the requests of q. cache_seqlens: the number of keys of each
+    request, (B), int32, or one number; None: Nk. On the GPU it is not read on the host, so a CUDA graph can repeat the
+    call with other numbers. They, and the pages, are then not checked.
+
+    k, v: (B, N, Hkv, d), new keys, which are first stored in the caches, in place, after those of cache_seqlens; the
+    caches must have room. rotary_cos, rotary_sin: (L, r/2), L at least Nk: K is rotated by its position before it is
+    stored, and q by cache_seqlens or, if causal, by cache_seqlens + 0 to Nq - 1. rotary_interleaved: the pairs are
+    elements 2i and 2i + 1, otherwise i and i + r/2.
+
+    softmax_scale multiplies Q Kᵀ; None: 1/√d. causal: aligned to the last query and to the request's own last key.
+    num_splits: the thread blocks that share the keys of a head, of those that the stage is built for; 0: the stage
+    chooses. return_softmax_lse: (O, LSE), with the LSE (B, H, Nq) in natural units, float32; -inf without keys.
+
+    Raises NotServed, which names the argument, its value and what is allowed; for a window, a softcap, ALiBi and
+    cache_leftpad too. Sources: Dao et al. 2023 (Flash-Decoding), Kwon et al. 2023 (PagedAttention), section 4.1.
+    """
+    entry.arrays("(B, N, H, d)", q=q, k_cache=k_cache, v_cache=v_cache)
+    causal, num_splits = entry.flag("causal", causal), entry.whole_number("num_splits", num_splits)
+    return_softmax_lse = entry.flag("return_softmax_lse", return_softmax_lse)
+    window = entry.window("window_size", window_size)
+    if window[0] != -1 or window[1] not in (-1, 0) or (window[1] == 0 and not causal):
+        raise NotServed(f"window_size = {window}: no stage supports a window with a cache; allowed: (-1, -1)")
+    if softcap is not None and entry.number("softcap", softcap) != 0:
+        raise NotServed(f"softcap = {softcap}: no stage supports it with a cache; allowed: 0")
+    _require("alibi_slopes", alibi_slopes, "None")
+    _require("cache_leftpad", cache_leftpad, "None")
+    scale = entry.number("softmax_scale", q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale)
+    if block_table is not None and cache_batch_idx is not None:
+        raise NotServed("block_table, cache_batch_idx: allowed: only one of the two")
+    if v_cache.shape != k_cache.shape or k_cache.shape[-1] != q.shape[-1]:
+        raise NotServed(f"q.shape, k_cache.shape, v_cache.shape = {tuple(q.shape)}, {tuple(k_cache.shape)}, "
+                        f"{tuple(v_cache.shape)}: allowed: the same for both caches, and the same d")  # fmt: skip
+    of, B, page_size = entry.backend_of(q), q.shape[0], k_cache.shape[1]
+    of.require_no_gradient(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
+    table = None
+    if block_table is not None:
+        table = of.integers("block_table", block_table, (B, None), q)
+    elif cache_batch_idx is not None:
+        table = of.integers("cache_batch_idx", cache_batch_idx, (B,), q)[:, None]
+    elif k_cache.shape[0] != B:
+        raise NotServed(f"k_cache.shape = {tuple(k_cache.shape)}: allowed: {B} requests, as q, or a block_table")
+    Nk = page_size * (1 if table is None else table.shape[1])
+    lengths = of.integers("cache_seqlens", Nk if cache_seqlens is None else cache_seqlens, (B,), q)
+    _require_new_keys(q, k_cache, k, v, rotary_cos, rotary_sin, Nk)
+    if k is not None:
+        if cache_seqlens is None:
+            raise NotServed("cache_seqlens = None: allowed with new keys: the number of keys before them")
+        positions = of.positions(lengths, k.shape[1])
+        if rotary_cos is not None:
+            interleaved = entry.flag("rotary_interleaved", rotary_interleaved)
+            of_q = of.positions(lengths, q.shape[1]) if causal else of.positions(lengths, 1)
+            k = _rotated(k, rotary_cos, rotary_sin, positions, interleaved)
+            q = _rotated(q, rotary_cos, rotary_sin, of_q, interleaved)
+        _append(k_cache, v_cache, k, v, table, positions)
+        lengths = lengths + k.shape[1]
+    O, lse = of.decode(q, k_cache, v_cache, _as_int32(lengths), table, scale, causal, num_splits)
+    return (O, lse) if return_softmax_lse else O
+
+
+def _as_int32(lengths):
+    return lengths.int() if entry.is_torch(lengths) else lengths.astype("int32")
