@@ -16,6 +16,8 @@ A mistake in a kernel raises an error with the simulator's report. On a GPU a ke
 synchronize() then raises the error, as does every call if WORKBOOK_SYNCHRONIZE=1 is set.
 """
 
+import sys
+
 from . import checked as entry
 from .flash_attn import (
     flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func, flash_attn_varlen_func,
@@ -30,6 +32,10 @@ __all__ = [
     "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache", "library_for", "load", "register", "stages", "synchronize",
 ]  # fmt: skip
+
+
+if "torch" in sys.modules:  # FLOP counters and torch.export.load look for the operators before the first call
+    from . import torch_operators as _operators  # noqa: F401
 
 
 def stages(backend):

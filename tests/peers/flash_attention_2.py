@@ -1,5 +1,5 @@
-"""FlashAttention-2's tests/test_flash_attn.py against the book's package: its cases without dropout, cache, and ALiBi,
-whose slopes are random there.
+"""FlashAttention-2's tests/test_flash_attn.py against the book's package: its cases without dropout and ALiBi, whose
+slopes are random there; of those with a cache, the ones without windows and padding on the left.
 
     python3 tests/peers/flash_attention_2.py CHECKOUT [--limit SECONDS] [--libraries libworkbook_cuda.so]
 
@@ -16,18 +16,24 @@ FUNCTIONS = [
     "test_flash_attn_qkvpacked", "test_flash_attn_output", "test_flash_attn_causal", "test_flash_attn_splitkv",
     "test_flash_attn_varlen_qkvpacked", "test_flash_attn_varlen_output", "test_flash_attn_varlen_causal",
     "test_flash_attn_race_condition", "test_flash_attn_bwd_overflow", "test_flash_attn_bwd_transpose",
-    "test_flash_attn_deterministic",
+    "test_flash_attn_deterministic", "test_flash_attn_kvcache",
 ]  # fmt: skip
 OFF = {"dropout_p": 0.0, "alibi": False}
+OFF_WITH_CACHE = {"local": False, "has_leftpad": False}
 
 
 def accepts(name, parameters):
     import torch
 
-    for option, off in OFF.items():
+    for option, off in {**OFF, **(OFF_WITH_CACHE if name == "test_flash_attn_kvcache" else {})}.items():
         if parameters.get(option, off) != off:
             return option
     shared = parameters.get("mha_type", "mha") != "mha"
+    if name == "test_flash_attn_kvcache":
+        import flash_attention_workbook as workbook
+
+        dims = [d for stage in workbook.stages("cuda") if "cache" in stage.masks for d in stage.head_dims]
+        return "" if parameters.get("d") in dims else f"d = {parameters.get('d')} with a cache"
     return suite.unserved(parameters["d"], parameters.get("dtype", torch.float16), shared)
 
 

@@ -519,6 +519,93 @@ def streams_and_threads():
     say("another stream: equal, and it did not wait; two threads, 200 calls each: O and dK equal in all")
 
 
+@step(120)
+def decoding():
+    """Tokens one by one, with new keys, in pages: as SDPA for each request; compiled; and as a graph that is replayed
+    while the lengths grow on the GPU."""
+    if not any("cache" in stage.masks for stage in workbook.stages("cuda")):
+        return say("no stage has a cache: build the library with --chapters 21")
+    B, H, Hkv, d, size, M = 4, 8, 2, 64, 16, 40
+    generator = torch.Generator("cuda").manual_seed(1)
+    normal = lambda *sizes: torch.randn(sizes, generator=generator, device="cuda").half()
+    table = torch.randperm(B * M, generator=generator, device="cuda").view(B, M).int()
+    angles = torch.rand((M * size, d // 2), generator=generator, device="cuda") * 2 * math.pi
+    cos, sin = angles.cos().half(), angles.sin().half()
+    lengths = torch.tensor([0, 5, 300, 620], dtype=torch.int32, device="cuda")
+    caches = [normal(B * M, size, Hkv, d) for _ in "KV"]
+
+    def step(q, k, v, k_cache, v_cache, lengths):
+        return workbook.flash_attn_with_kvcache(
+            q, k_cache, v_cache, k, v, cos, sin, lengths, block_table=table, causal=True, return_softmax_lse=True
+        )  # fmt: skip
+
+    def by_pytorch(q, k_cache, v_cache, lengths):
+        each = []
+        for b, n in enumerate(lengths.tolist()):
+            rows = [c[table[b].long()].reshape(-1, Hkv, d)[: n + 1].transpose(0, 1)[None] for c in (k_cache, v_cache)]
+            keys, values = (x.double().repeat_interleave(H // Hkv, 1) for x in rows)
+            each.append(reference(q[b : b + 1].double().transpose(1, 2), keys, values, False).transpose(1, 2))
+        return torch.cat(each)
+
+    def rotated(x):
+        c, s = (t[lengths.long()][:, None, None].float() for t in (cos, sin))
+        a, b = x.float()[..., ::2], x.float()[..., 1::2]
+        return torch.stack([a * c - b * s, b * c + a * s], -1).flatten(-2).half()
+
+    new = [normal(B, 1, H, d), normal(B, 1, Hkv, d), normal(B, 1, Hkv, d)]
+    given, kept = [cache.clone() for cache in caches], [cache.clone() for cache in caches]
+    O, lse = step(*new, *given, lengths)
+    for b, n in enumerate(lengths.tolist()):
+        kept[0][table[b, n // size].long(), n % size] = rotated(new[1])[b, 0]
+        kept[1][table[b, n // size].long(), n % size] = new[2][b, 0]
+    require(all(torch.equal(a, b) for a, b in zip(given, kept)), "the caches after a step")
+    difference = (O.double() - by_pytorch(rotated(new[0]), *kept, lengths)).abs().max().item()
+    require(difference < 2e-3, f"O differs from float64 by {difference}")
+
+    given = [cache.clone() for cache in caches]
+    compiled = torch.compile(step, fullgraph=True)(*new, *given, lengths)
+    require(all(torch.equal(a, b) for a, b in zip(given, kept)), "the caches after a compiled step")
+    require((compiled[0] - O).abs().max().item() < 2e-3, "compiled")
+
+    caches = [cache.clone() for cache in caches]
+    q, k, v, grows = *[x.clone() for x in new], lengths.clone()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step(q, k, v, *[cache.clone() for cache in caches], grows)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        O, _ = step(q, k, v, *caches, grows)
+        grows += 1
+    grows.copy_(lengths)
+    beside = [cache.clone() for cache in caches]
+    for i in range(19):  # past the end of a page
+        for x in (q, k, v):
+            x.copy_(normal(*x.shape))
+        expected, _ = step(q, k, v, *beside, lengths + i)
+        graph.replay()
+        require(torch.equal(O, expected), f"replay {i}")
+    require(all(torch.equal(a, b) for a, b in zip(caches, beside)), "the caches after the replays")
+
+    whole = step(*new, *[cache.clone() for cache in caches], lengths)[0]
+    alone = workbook.flash_attn_with_kvcache(
+        new[0][2:3], caches[0].clone(), caches[1].clone(), new[1][2:3], new[2][2:3], cos, sin, lengths[2:3],
+        block_table=table[2:3], causal=True, num_splits=8,
+    )  # fmt: skip
+    require((alone - whole[2:3]).abs().max().item() < 2e-3, "one request alone")
+    with_gradient = [new[0].requires_grad_(), *caches]
+    try:
+        workbook.flash_attn_with_kvcache(*with_gradient, cache_seqlens=lengths, block_table=table)
+        raise AssertionError("a gradient was lost")
+    except workbook.NotServed as error:
+        say(f"{error}")
+    with torch.no_grad():
+        options = {"cache_seqlens": lengths, "block_table": table}
+        cost = microseconds(lambda: workbook.flash_attn_with_kvcache(*with_gradient, **options))
+    say(f"a step with new keys, compiled, 19 replays of a graph: as they should be; {cost:.1f} µs of host time a call")
+
+
 @step(60)
 def refused():
     """What no stage does is an error that names argument, value and what is allowed."""

@@ -28,7 +28,4 @@ flash_attn_kvpacked_func = _skips(workbook.flash_attn_kvpacked_func)
 flash_attn_varlen_func = _skips(workbook.flash_attn_varlen_func)
 flash_attn_varlen_qkvpacked_func = _skips(workbook.flash_attn_varlen_qkvpacked_func)
 flash_attn_varlen_kvpacked_func = _skips(workbook.flash_attn_varlen_kvpacked_func)
-
-
-def flash_attn_with_kvcache(*arguments, **options):
-    pytest.skip("the book has no such function")
+flash_attn_with_kvcache = _skips(workbook.flash_attn_with_kvcache)
