@@ -287,22 +287,22 @@ class Library:
     def _run_interruptibly(self, plan, addresses, keep):
         """Calls the library in another thread, since Python delays signal handlers until a call of the main thread
         returns."""
-        errors = []
+        errors, ended = [], threading.Event()  # Python 3.11 takes a thread for ended whose join() was interrupted
 
         def call(keep=keep):
             try:
                 self._run(plan, addresses)
             except BaseException as error:
                 errors.append(error)
+            finally:
+                ended.set()
 
-        thread = threading.Thread(target=call, daemon=True)
         try:
-            thread.start()
-            thread.join()
+            threading.Thread(target=call, daemon=True).start()
+            ended.wait()
         except BaseException:  # KeyboardInterrupt, or what another signal handler raises
-            while thread.is_alive():  # the call may not have begun
+            while not ended.wait(0.05):  # the call may not have begun
                 self._c.workbook_interrupt()
-                thread.join(0.05)
             raise
         for error in errors:
             raise error

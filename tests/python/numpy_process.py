@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 
 import flash_attention_workbook as workbook
 import numpy as np
@@ -55,6 +56,9 @@ def interrupt():
         pass
     else:
         raise AssertionError("Ctrl-C was not heard")
+    timer.join()
+    time.sleep(1)
+    assert len(sys._current_frames()) == 1, "the interrupted call goes on in its thread"
     assert np.array_equal(workbook.attention(Q, Q, Q), O), "after Ctrl-C"
 
     errors = []  # what another thread's call returns that is interrupted
