@@ -406,7 +406,7 @@ std::vector<SmallEdit> small_edits(const Region& region) {
   std::string where;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const auto& tokens = lines[i].tokens();
-    if (tokens.empty()) continue;
+    if (tokens.empty() || lines[i].is(0, "#")) continue;
     if (begins || where.empty()) where = lines[i].where();
     LineEdits(lines[i], i, begins, where, types, edits).collect();
     const std::string& last = tokens.back().text;

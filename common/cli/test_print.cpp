@@ -62,14 +62,17 @@ std::string test_line(const Session& session, const Verdict& test) {
 Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& first) {
   Lines lines;
   judge::Conclusion found = judge::conclude(tests);
-  const bool has_cause = !found.causes.empty();
+  const bool has_cause = !found.causes.empty() && !found.may_follow;
   // A cause without a sentence is already in the test's own message.
   std::erase_if(found.causes, [](const judge::Cause& cause) { return cause.text().empty(); });
-  for (std::size_t i = 0; i < std::min(found.causes.size(), kMostCauses); ++i)
+  for (std::size_t i = 0; has_cause && i < std::min(found.causes.size(), kMostCauses); ++i)
     lines.push_back(
         fmt::format("    {} {}", session.colored(i == 0 ? "likely cause:" : "or:", "bold"), found.causes[i].text()));
   if (!has_cause && first.result == Result::failed && found.facts.empty())
     lines.emplace_back("    likely cause: unknown (no known wrong solution gives these values)");
+  if (found.may_follow)
+    lines.push_back(fmt::format("    another test reports: {}; this may follow from the wrong values above",
+                                found.causes.front().text()));
   for (const std::string& fact : found.facts) lines.push_back("    " + fact);
   if (first.result == Result::crashed && first.exercise != judge::kWhole)
     lines.push_back(fmt::format("    ./workbook test {} --debug stops at the line where it happens", first.exercise));
@@ -81,11 +84,11 @@ Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& f
 }
 
 /// The failing test that is shown in full: the first that led to the likeliest cause, so that its report appears next
-/// to the cause; without a cause, the first failing test. The end if none fails.
+/// to the cause; without a cause, or if wrong values may have led to it, the first failing test. The end if none fails.
 Verdicts::const_iterator shown_in_full(const Verdicts& tests) {
   const auto first = std::ranges::find_if(tests, [](const Verdict* test) { return is_failure(*test); });
   const judge::Conclusion found = judge::conclude(tests);
-  if (found.causes.empty()) return first;
+  if (found.causes.empty() || found.may_follow) return first;
   const auto explained = std::ranges::find_if(tests, [&](const Verdict* test) {
     return is_failure(*test) && test->cause && test->cause->id == found.causes.front().id;
   });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -472,6 +473,18 @@ std::vector<std::string> wrong_ranges(const std::vector<const Observation*>& wro
   return facts;
 }
 
+/// Whether a report with this cause may follow from wrong values, such as an index.
+bool may_follow_from_values(const Cause& cause) {
+  constexpr std::array kinds{"out-of-bounds", "misaligned", "uninitialised-global", "written-twice", "never-written"};
+  return std::ranges::count(kinds, std::string_view(cause.id)) > 0;
+}
+/// Whether the first failed test shows wrong values alone: an exercise's own call of a function, before the kernels
+/// that use it.
+bool is_counterexample(const Verdict& first) {
+  const bool shown = first.result == Result::failed && first.finished && first.reports.empty() && !first.cause;
+  return shown && !first.hidden && first.exercise != kWhole;
+}
+
 }  // namespace
 
 Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
@@ -493,6 +506,8 @@ Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
   if (nothing_written(compared))
     std::erase_if(failures, [](const Verdict* verdict) { return verdict->reports.empty(); });
   conclusion.causes = ranked_causes(failures);
+  conclusion.may_follow = !conclusion.causes.empty() && may_follow_from_values(conclusion.causes.front()) &&
+                          is_counterexample(*failures.front());
   // If a known mistake gives exactly these values, its sentence already explains which tensors and calls it affects.
   const bool matched =
       std::ranges::any_of(conclusion.causes, [](const Cause& cause) { return !cause.measure.empty(); });

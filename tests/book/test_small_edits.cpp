@@ -28,6 +28,8 @@ TEST_CASE("operators and signs are exchanged") {
   CHECK(gives(body, "  const int row = lane / 4 - 8 * half;", "wrong sign where it computes row"));
   CHECK(gives({"  for (int j = 0; j < n; ++j) l += p[j];"}, "  for (int j = 0; j <= n; ++j) l += p[j];",
               "off by one in the loop over j"));
+  CHECK(gives({"#pragma unroll", "  for (int c = 0; c < d / 32; ++c) load(K[c], row + 32 * c);"},
+              "  for (int c = 0; c < d / 32; ++c) load(K[c], row + 16 * c);", "wrong constant in the loop over c"));
   CHECK(gives({"  l += p;"}, "  l = p;", "overwrites instead of accumulating where it computes l"));
 }
 

@@ -118,6 +118,19 @@ Verdict scrambled(Verdict verdict) {
 
 }  // namespace
 
+TEST_CASE("a report that may follow from the wrong values of an exercise's first test is no cause of its own") {
+  Verdict values = failed({});
+  values.finished = true;
+  values.exercise = "21.2";
+  const Verdict outside = failed({}, Cause{"out-of-bounds", "your code indexes outside an array"});
+  CHECK(of({values, outside}).may_follow);
+  CHECK_FALSE(of({outside, values}).may_follow);
+  CHECK_FALSE(of({values, failed({}, Cause{"race", "two threads write one element"})}).may_follow);
+  Verdict explained = values;
+  explained.cause = Cause{"", "Your code returns the request before"};
+  CHECK_FALSE(of({explained, outside}).may_follow);
+}
+
 TEST_CASE("a verdict goes through JSON whole, each report with all its fields") {
   for (const Verdict& verdict : samples()) {
     const nlohmann::json json = to_json(verdict);
