@@ -252,7 +252,7 @@ std::vector<std::string> scaled_rows(const std::vector<const Observation*>& wron
     else
       facts.push_back(
           fmt::format("{} is right except for factors, and {} of a row have a different factor than the columns after "
-                      "them: the lanes that share a row do not use the same m, l or factor",
+                      "them: every element of a row must be multiplied and divided by the same numbers",
                       called(tensor), *together.begin()));
   }
   return facts;
