@@ -255,16 +255,20 @@ class Library:
         *of_cache, strides = cache or (0, 0, 0, None)
         problem = _Problem(*sizes, scale, int(deterministic), mask.encode(), int(lse_gradient), *of_cache)
         strides = strides and (ctypes.c_int64 * 4)(*strides)
-        refusals, worst = [], NotServed
+        by_message, worst = {}, NotServed  # the chapters with the same message
         for stage in stages:
             needed = ctypes.c_size_t()
             try:
                 self._check(self._c.workbook_workspace(stage.index, ctypes.addressof(problem), needed))
             except (NotServed, Unavailable) as error:
-                refusals.append(f"chapter {stage.chapter}, {pass_}: {error}")
+                by_message.setdefault(str(error), []).append(str(stage.chapter))
                 worst = type(error)
                 continue
             return Plan(stage, (element, sizes, scale, mask), problem, needed.value, *self._calls[pass_], strides)
+        refusals = [
+            f"chapter{'s' if len(chapters) > 1 else ''} {', '.join(chapters)}, {pass_}: {message}"
+            for message, chapters in by_message.items()
+        ]
         for part in parts_of(mask) + ([] if cache is None else ["cache"]):
             if not any(part in stage.masks for stage in stages) and (chapters := _chapters_with(part)):
                 serves = f"chapter {', '.join(chapters)}"
