@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <set>
+#include <map>
 #include <sstream>
+#include <unordered_set>
 
 #include "common/book/folders.hpp"
 #include "common/book/stubs.hpp"
@@ -32,7 +33,7 @@ struct Answer {
   int chapter = 0;
   std::string exercise;
   std::vector<std::string> lines;
-  std::set<std::string> all;
+  std::unordered_set<std::string> all;
 };
 
 std::vector<Answer> open_answers(const book::Book& book, const Assignment& assignment) {
@@ -84,10 +85,10 @@ void search_code(const Answer& answer, const std::string& path, const std::vecto
   }
 }
 
-/// Searches prose for lines of an answer, which may be part of a longer line. `in_code`: the lines of given code, which
-/// prose may show.
+/// Searches prose for lines of an answer, which may be part of a longer line. `in_code`: those of its lines that given
+/// code has, which prose may show.
 void search_prose(const Answer& answer, const std::string& path, const std::vector<std::string>& lines,
-                  const std::set<std::string>& in_code, AnswerSearch& found) {
+                  const std::unordered_set<std::string>& in_code, AnswerSearch& found) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const AnswerLine here{answer.exercise, lines[i], path, int(i) + 1};
     if (answer.all.contains(lines[i])) {
@@ -113,15 +114,18 @@ bool is_oracle(const std::string& file) {
 
 AnswerSearch find_answers(const book::Book& book, const Assignment& assignment, const Files& files) {
   const std::vector<Answer> answers = open_answers(book, assignment);
-  std::set<std::string> in_code;
+  std::unordered_set<std::string> of_answers, in_code;
+  for (const Answer& answer : answers) of_answers.insert(answer.all.begin(), answer.all.end());
+  std::map<std::string, std::vector<std::string>> lines_of_files;
   for (const auto& [path, file] : files) {
+    const std::vector<std::string>& lines = lines_of_files[path] = lines_of(file.text);
     if (!book::is_code(path)) continue;
-    for (std::string& line : lines_of(file.text)) in_code.insert(std::move(line));
+    for (const std::string& line : lines)
+      if (of_answers.contains(line)) in_code.insert(line);
   }
   AnswerSearch found;
-  for (const auto& [path, file] : files) {
+  for (const auto& [path, lines] : lines_of_files) {
     if (path == kTextOfRun) continue;
-    const std::vector<std::string> lines = lines_of(file.text);
     for (const Answer& answer : answers) {
       if (book::is_code(path)) {
         search_code(answer, path, lines, found);
