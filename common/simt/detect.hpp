@@ -26,6 +26,9 @@ inline constexpr const char* kUnseenStore =
     "non-inlined function returns in place, as in new (&p[i]) T(f(x))";
 inline constexpr const char* kUnseenStoreAdvice =
     "assign the result: p[i] = f(x); or make the function __forceinline__";
+/// An instruction's access to its registers. They are local variables of the running lane; anywhere else, the access is
+/// observed like any other.
+void observe_registers(const void* registers, std::size_t bytes, Access access, const void* pc);
 /// Turns a finding about a read into one about the wrong stage of a ring buffer. `meant` is what should have been read.
 void explain_wrong_stage(Finding& finding, const Variable& meant);
 /// Extends a race between `lane`, which has waited at an mbarrier, and lanes of another warp that each arrive there. It

@@ -297,6 +297,7 @@ void execute_instruction(Warp& warp, Collective operation) {
 // --- What kernels call -----------------------------------------------------------------------------------------------
 
 void unset_registers(void* x, int count, ElementType element) {
+  observe_registers(x, std::size_t(unsigned(count * bytes_of(element))), Access::write, __builtin_return_address(0));
   fill_unset(x, count, element);
 }
 
@@ -307,6 +308,7 @@ void load_matrices(void* registers, int count, bool transposed, const void* row)
   const auto address = reinterpret_cast<std::uintptr_t>(row);
   if (lane.index < kRows * count) check_row(lane, address, Access::matrix_read, "ldmatrix", pc);
   in.row[lane.index] = address;
+  observe_registers(registers, std::size_t(4) * unsigned(count), Access::write, pc);
   in.registers[lane.index] = static_cast<std::byte*>(registers);
   together(lane, {Collective::load_matrices, static_cast<std::uint8_t>(count), transposed, ElementType::half}, pc);
   lane.shuffles_at_read = lane.warp->shuffles;
@@ -319,6 +321,7 @@ void store_matrices(void* row, const void* registers, int count, bool transposed
   const auto address = reinterpret_cast<std::uintptr_t>(row);
   if (lane.index < kRows * count) check_row(lane, address, Access::matrix_write, "stmatrix", pc);
   in.row[lane.index] = address;
+  observe_registers(registers, std::size_t(4) * unsigned(count), Access::read, pc);
   std::memcpy(in.a[lane.index], registers, std::size_t(4) * static_cast<unsigned>(count));
   together(lane, {Collective::store_matrices, static_cast<std::uint8_t>(count), transposed, element}, pc);
 }
@@ -326,11 +329,15 @@ void store_matrices(void* row, const void* registers, int count, bool transposed
 void multiply_registers(float* d, const void* a, std::uint32_t b0, std::uint32_t b1, ElementType element) {
   Lane& lane = *running;
   Warp::Instruction& in = lane.warp->instruction;
+  const void* pc = __builtin_return_address(0);
+  observe_registers(a, sizeof in.a[0], Access::read, pc);
+  observe_registers(d, 16, Access::read, pc);
+  observe_registers(d, 16, Access::write, pc);
   std::memcpy(in.a[lane.index], a, sizeof in.a[0]);
   in.b[lane.index][0] = b0;
   in.b[lane.index][1] = b1;
   in.registers[lane.index] = reinterpret_cast<std::byte*>(d);
-  together(lane, {Collective::multiply_registers, 0, false, element}, __builtin_return_address(0));
+  together(lane, {Collective::multiply_registers, 0, false, element}, pc);
 }
 
 }  // namespace simt

@@ -6,7 +6,9 @@
 // dynamic buffer are shared memory. Everything else is global memory, or an error.
 #include <dlfcn.h>
 
+#include <cstdarg>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -107,6 +109,13 @@ void observe_range(std::uintptr_t address, std::size_t size, Access access, cons
 
 }  // namespace
 
+void observe_registers(const void* registers, std::size_t bytes, Access access, const void* pc) {
+  const auto address = reinterpret_cast<std::uintptr_t>(registers);
+  if (observed == nullptr || address - observed->stack_low < observed->stack_size) [[likely]]
+    return;
+  observe_range(address, bytes, access, pc);
+}
+
 bool instrumented() {
   return has_instrumented_code.load(std::memory_order_relaxed);
 }
@@ -180,6 +189,29 @@ SIMT_HOOK void* simt_memset(void* to, int value, std::size_t bytes) {
   simt::observe_range(reinterpret_cast<std::uintptr_t>(to), bytes, simt::Access::write, SIMT_CALLER);
   return std::memset(to, value, bytes);
 }
+
+// printf and fprintf in kernel files. In a kernel they return the number of conversions, as a GPU's printf does, and
+// refuse those that a GPU does not have (%n, %m).
+static int print(std::FILE* file, const char* format, std::va_list arguments) {
+  int conversions = 0;
+  for (const char* c = format; simt::in_kernel() && (c = std::strchr(c, '%')) != nullptr; ++c) {
+    c += 1 + std::strspn(c + 1, "-+ #0123456789.*$hlLqjzt");
+    if (*c == 0 || std::strchr("diouxXeEfFgGaAcsp%", *c) == nullptr) return -1;
+    conversions += *c != '%';
+  }
+  const int printed = std::vfprintf(file, format, arguments);
+  return simt::in_kernel() ? conversions : printed;
+}
+#define SIMT_PRINT(name, file, ...)               \
+  SIMT_HOOK int name(__VA_ARGS__, ...) {          \
+    std::va_list arguments;                       \
+    va_start(arguments, format);                  \
+    const int n = print(file, format, arguments); \
+    va_end(arguments);                            \
+    return n;                                     \
+  }
+SIMT_PRINT(simt_printf, stdout, const char* format)
+SIMT_PRINT(simt_fprintf, file, std::FILE* file, const char* format)
 
 // Functions of the mathematical library that write memory; the compiler calls sincos for a sine and a cosine of one
 // number. RTLD_NEXT: the library's own.

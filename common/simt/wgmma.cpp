@@ -288,6 +288,9 @@ void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a
     finding.other = {wgmma.pc, "multiplies"};
     refuse(lane, std::move(finding));
   }
+  if (form.accumulate) observe_registers(d, std::size_t(4) * (form.n / 2), Access::read, pc);
+  observe_registers(d, std::size_t(4) * (form.n / 2), Access::write, pc);
+  if (a_in_registers) observe_registers(a_registers, 16, Access::read, pc);
   wgmma.d[member] = d;
   wgmma.a_registers[member] = a_registers;
   ++wgmma.issued;

@@ -125,6 +125,10 @@ void observe_matrix(const MatrixInMemory& matrix, bool writes, const void* pc) {
     pause_for_counting();
 }
 
+void observe_fragment(const void* x, const FragmentType& type, Access access, const void* pc) {
+  observe_registers(x, std::size_t(type.elements) * unsigned(bytes_of(type.element)), access, pc);
+}
+
 /// CUDA does not specify the index of an element within a lane's accumulator. With a shuffled order of lanes, the seed
 /// permutes the indices: element e ^ permutation_of() is stored at index e. The value is even, so that pairs stay
 /// together.
@@ -308,7 +312,9 @@ void check_matrix_lanes(const Warp& warp, const Record& record) {
 
 void matrix_load(void* x, const FragmentType& type, const void* memory, unsigned leading, bool row_major) {
   const MatrixInMemory matrix{reinterpret_cast<std::uint64_t>(memory), leading, row_major, &type};
-  observe_matrix(matrix, false, __builtin_return_address(0));
+  const void* pc = __builtin_return_address(0);
+  observe_matrix(matrix, false, pc);
+  observe_fragment(x, type, Access::write, pc);
   const int lane = running->index;
   const bool two_bytes = bytes_of(type.element) == 2;
   if (type.use == FragmentType::accumulator) {
@@ -327,6 +333,7 @@ void matrix_store(void* memory, const FragmentType& type, const void* x, unsigne
   const void* pc = __builtin_return_address(0);
   const MatrixInMemory matrix{reinterpret_cast<std::uint64_t>(memory), leading, row_major, &type};
   observe_matrix(matrix, true, pc);
+  observe_fragment(x, type, Access::read, pc);
   if (any_unset(x, type.elements, type.element)) [[unlikely]] {
     if (!running->block->damaged) report_unset(*running, use_name(type), pc);
   }
@@ -340,6 +347,10 @@ void matrix_multiply(void* d, const FragmentType& type_d, const void* a, const F
                      const FragmentType& type_b, const void* c, const FragmentType& type_c) {
   Lane& lane = *running;
   const void* pc = __builtin_return_address(0);
+  observe_fragment(a, type_a, Access::read, pc);
+  observe_fragment(b, type_b, Access::read, pc);
+  observe_fragment(c, type_c, Access::read, pc);
+  observe_fragment(d, type_d, Access::write, pc);
   lane.warp->operands[lane.index] = {d, a, b, c, &type_d, &type_a, &type_b, &type_c, pc};
   rendezvous(~0u, Collective::multiply, pc);
 }

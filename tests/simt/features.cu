@@ -1,6 +1,9 @@
 // Kernels for test_launch.cpp: annotations, open exercises, refused launches, several launches.
 #include "tests/simt/features.hpp"
 
+#include <cerrno>
+#include <cstdio>
+
 #include "tests/simt/arrays.hpp"
 
 namespace zoo {
@@ -67,6 +70,65 @@ __global__ void integer_into_static(float* b) {
   b[threadIdx.x] = modff(b[threadIdx.x], &kept);
 }
 
+struct Rows {
+  half tile[16][16];
+  std::uint32_t registers[32][4];
+};
+
+/// The tile is 1, the registers 0; for this lane, the row of ldmatrix.
+__device__ const half* filled(Rows& s) {
+  for (int i = 0; i < 8; ++i) s.tile[threadIdx.x / 2][threadIdx.x % 2 * 8 + i] = __float2half(1.f);
+  for (std::uint32_t& word : s.registers[threadIdx.x]) word = 0;
+  __syncthreads();
+  return &s.tile[threadIdx.x % 16][threadIdx.x / 16 * 8];
+}
+template <class T>
+__device__ T& placed(std::uint32_t (&registers)[4]) {
+  return reinterpret_cast<T&>(registers);
+}
+using workbook::cuda::Fragment;
+
+__global__ void ldmatrix_into_shared(float* b) {
+  __shared__ __align__(16) Rows s;
+  const half* row = filled(s);
+  workbook::cuda::ldmatrix_x4(placed<Fragment<half, 4>>(s.registers[threadIdx.x]), row);
+  b[threadIdx.x] = s.registers[31 - threadIdx.x][0];
+}
+
+__global__ void mma_in_shared(float* b) {
+  __shared__ __align__(16) Rows s;
+  Fragment<half, 4> a;
+  workbook::cuda::ldmatrix_x4(a, filled(s));
+  workbook::cuda::mma_m16n8k16(placed<Fragment<float, 4>>(s.registers[threadIdx.x]), a, a[0], a[1]);
+  b[threadIdx.x] = s.registers[31 - threadIdx.x][0];
+}
+
+__global__ void wmma_in_shared(float* b) {
+  using namespace nvcuda;
+  using Accumulator = wmma::fragment<wmma::accumulator, 16, 16, 16, half>;
+  __shared__ __align__(16) Rows s;
+  filled(s);
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> A;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> B;
+  wmma::fill_fragment(A, __float2half(1.f));
+  wmma::fill_fragment(B, __float2half(1.f));
+  auto& C = placed<Accumulator>(s.registers[threadIdx.x]);
+  wmma::mma_sync(C, A, B, C);
+  b[threadIdx.x] = s.registers[31 - threadIdx.x][0];
+}
+
+__global__ void prints(float* b) {
+  signed char written = 5;
+  b[0] = printf("%s%.*d%%", "", 0, 0);
+  b[1] = printf("%m");
+  b[2] = fprintf(stdout, "12%hhn", &written);
+  b[3] = written;
+}
+
+__global__ void reads_errno(float* b) {
+  b[threadIdx.x] = errno;
+}
+
 }  // namespace
 
 void run_annotated() {
@@ -103,6 +165,24 @@ void run_write_of_static() {
 void run_integer_into_static() {
   auto b = floats("b", 32);
   launch(integer_into_static, dim3(1), dim3(32), 0, b.data());
+}
+void run_ldmatrix_into_shared() {
+  planted<ldmatrix_into_shared>();
+}
+void run_mma_in_shared() {
+  planted<mma_in_shared>();
+}
+void run_wmma_in_shared() {
+  planted<wmma_in_shared>();
+}
+void run_prints() {
+  auto b = output("b", 4);
+  launch(prints, dim3(1), dim3(1), 0, b.data());
+  const float expected[] = {2, -1, -1, 5};
+  expect(b, [&](std::size_t i) { return expected[i]; });
+}
+void run_errno() {
+  planted<reads_errno>();
 }
 void run_divergent_loop() {
   auto a = floats("a", 256);

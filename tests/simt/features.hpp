@@ -17,5 +17,12 @@ void run_divergent_loop();
 void run_write_of_static();
 /// The same by a function of the mathematical library.
 void run_integer_into_static();
+/// Registers of ldmatrix, of mma and of WMMA in shared memory, which other lanes read.
+void run_ldmatrix_into_shared();
+void run_mma_in_shared();
+void run_wmma_in_shared();
+/// Formats texts: a GPU's printf returns the number of arguments, and neither writes memory nor shows errno.
+void run_prints();
+void run_errno();
 
 }  // namespace zoo

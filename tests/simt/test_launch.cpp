@@ -46,6 +46,18 @@ TEST_CASE("a kernel may read static variables, and write none") {
   CHECK_THROWS_WITH(zoo::run_integer_into_static(), ContainsSubstring("4 bytes, in a static variable"));
 }
 
+TEST_CASE("the registers of matrix instructions are observed where they are in shared memory") {
+  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
+  CHECK_THROWS_WITH(zoo::run_ldmatrix_into_shared(), ContainsSubstring("race: read after write"));
+  CHECK_THROWS_WITH(zoo::run_mma_in_shared(), ContainsSubstring("race: read after write"));
+  CHECK_THROWS_WITH(zoo::run_wmma_in_shared(), ContainsSubstring("race: read after write"));
+}
+
+TEST_CASE("printf moves no values between lanes, and neither does errno") {
+  CHECK_NOTHROW(zoo::run_prints());
+  if (simt::instrumented()) CHECK_THROWS_WITH(zoo::run_errno(), ContainsSubstring("out of bounds, global memory"));
+}
+
 TEST_CASE("annotations are kept by block") {
   simt::clear_launches();
   zoo::run_annotated();
