@@ -58,6 +58,7 @@ std::size_t end_of_escape(std::string_view text, std::size_t at) {
 bool is_allowed(std::uint32_t code) {
   if (code == '\n' || code == '\t') return true;
   if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;
+  if ((code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069)) return false;  // turn a line around
   return (code & 0xFFFE) != 0xFFFE;  // U+FFFE, U+FFFF and similar code points are noncharacters
 }
 

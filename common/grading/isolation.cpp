@@ -57,7 +57,7 @@ constexpr const char* kWorkshops = "workbook-grading-";
 constexpr const char* kInspect = "workbook_inspect";
 constexpr double kPatience = 4;                         ///< the ratio of a compiler's wall-clock limit to its CPU limit
 constexpr const char* kWorkerSeconds = "600";           ///< CPU time
-constexpr const char* kCompilersMemory = "1610612736";  ///< bytes of address space
+constexpr const char* kCompilersMemory = "1073741824";  ///< bytes of address space
 
 /// The lock of a file, or null if it is not available.
 FileLock take_lock(const fs::path& file, int flags) {
@@ -326,7 +326,7 @@ std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend)
 
 double Workshop::build_seconds(unsigned slot, const WorkerJob& job) {
   const std::lock_guard lock(mutex_);
-  constexpr double least = 8, times_the_books = 3, most_lost = 3, enough = 300;
+  constexpr double least = 8, times_the_books = 3, most_lost = 2, enough = 300;
   const bool books = job.name.starts_with(kBooks);
   const double first = limits_.build_seconds > 0 ? limits_.build_seconds
                        : books                   ? enough

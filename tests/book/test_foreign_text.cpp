@@ -14,6 +14,7 @@ TEST_CASE("escapes and control characters go, text stays") {
   CHECK(clean_text("\x1b]8;;http://x\x1b\\link") == "link");
   CHECK(clean_text(std::string("a\0b\x01\x08\x7f\r\nc", 9)) == "ab\nc");
   CHECK(clean_text("an end in \x1b") == "an end in ");
+  CHECK(clean_text("turned \xE2\x80\xAE around\xE2\x81\xA6.") == "turned  around.");
   CHECK(clean_text("an end in \x1b[31") == "an end in ");
   CHECK(clean_text("\xC2\x9B"
                    "31m") == "31m");  // the one-byte CSI, as U+009B
