@@ -391,7 +391,7 @@ void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, c
     if (!read.contains(object)) continue;
     const std::string key = source_key(staged, toolchain.root, source);
     std::vector<KnownObject>& known = known_[{slot, key}].objects;
-    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(key), known.size()), {}};
+    KnownObject kept{folder / fmt::format("{}.{}{}.o", book::hash(key), known.size(), source.extension().string()), {}};
     for (const fs::path& file : read.at(object))
       if (file.is_relative() && *file.begin() != "common") kept.files[file] = book::read_file(toolchain.root / file);
     fs::copy_file(object, kept.object);
@@ -435,7 +435,8 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
         toolchain, staged, built,
         [&](const fs::path& source, const judge::ObjectRules& rules) {
           const std::string books = judge::is_answer(source) ? "" : names(source).string();
-          const auto& taken = toolchain.backends.at(staged.backend).objects;
+          auto taken = toolchain.backends.at(staged.backend).objects;
+          taken.insert(taken.end(), rules.host_objects.begin(), rules.host_objects.end());
           judge::Inspected found = judge::inspect(command, built.objects.at(source), rules, books, taken);
           built.seconds += found.seconds;
           return found;

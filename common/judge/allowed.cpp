@@ -23,12 +23,14 @@ std::string_view remedy_for(std::string_view what) {
   if (begins("uses asm ", "uses __asm"))
     return "the book's headers have a function for every instruction that a lesson names";
   const bool of_library = what.find("streambuf") != what.npos || what.find("_chars(") != what.npos;
-  if (of_library || begins("uses __builtin_", "calls __mem", "calls memc", "calls mempcpy", "calls bcmp", "calls str",
-                           "calls qsort", "calls frexpl", "calls modfl", "calls remquo"))
+  if (of_library ||
+      begins("uses __builtin_", "calls __mem", "calls memc", "calls mempcpy", "calls bcmp", "calls str",
+             "calls vprintf", "calls vfprintf", "calls qsort", "calls frexpl", "calls modfl", "calls remquo"))
     return "write the access in plain C++, so that the simulator records it";
   if (begins("declares "))
     return "device code may read constants (const, constexpr, __constant__); store what changes in registers, shared "
            "memory or a tensor";
+  if (begins("changes ")) return "undefine your macro after your code (#undef), or choose another name";
   if (begins("includes ")) return "call the functions that the lesson names; each source file is compiled separately";
   if (begins("uses ")) return "remove it: it exempts code from the checks";
   if (begins("defines ")) return "choose another name: the program that links your code already defines this one";
@@ -36,6 +38,8 @@ std::string_view remedy_for(std::string_view what) {
   if (begins("has ", "selects ")) return "remove the attribute that places it there";
   if (begins("calls std::thread", "calls typeinfo for std::thread", "calls pthread_", "calls std::__future_base"))
     return "run in the thread that calls your function; a kernel's threads are those of its grid";
+  if (begins("calls ch0", "calls ch1", "calls ch2"))
+    return "call only functions of kernel files in a kernel file; on a GPU, a kernel cannot call the others";
   if (begins("calls simt::"))
     return "call the functions that the lesson names; the simulator's own functions are reserved for the book's "
            "headers";
@@ -131,10 +135,6 @@ NameCounts books_names_of(const Workspace& workspace, const Plan& plan, Backend 
 
 }  // namespace
 
-bool is_answer(const fs::path& source) {
-  return source.stem() != "stage" && source.stem() != "operations";
-}
-
 std::string preprocessed(const fs::path& object) {
   const fs::path text = fs::path(object).replace_extension(".ii");
   return fs::exists(text) ? book::read_file(text) : "";
@@ -163,10 +163,17 @@ std::string not_allowed(const worker::Toolchain& toolchain, const worker::Worker
                         const std::function<const NameCounts&(const fs::path&)>& books_names) {
   using Line = std::pair<std::string, std::string>;     // the text and its location
   std::map<Line, std::vector<std::string>> sources_of;  // several sources may include one header
+  std::vector<std::string> host_objects;
+  for (const auto& [source, object] : built.objects)
+    if (source.extension() == ".cpp") host_objects.push_back(object.string());
+  for (const std::string& library : job.libraries)
+    if (library.ends_with(kHostObject)) host_objects.push_back(library);
   for (const fs::path& source : job.sources) {
     const fs::path& object = built.objects.at(source);
     const bool kernels = source.extension() == ".cu";
-    const Inspected own = inspected(source, {.kernels = kernels, .cuda = kernels && job.backend == Backend::cuda});
+    ObjectRules rules{.kernels = kernels, .cuda = kernels && job.backend == Backend::cuda};
+    if (kernels && is_answer(source)) rules.host_objects = host_objects;
+    const Inspected own = inspected(source, rules);
     std::vector<Refusal> refused = more_than(own.names, books_names(source));
     refused.insert(refused.end(), own.refused.begin(), own.refused.end());
     const auto location = [&](const Refusal& one) { return location_of(toolchain, object, one); };
@@ -195,7 +202,9 @@ std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& pl
           workspace.toolchain, job, own,
           [&](const fs::path& source, const ObjectRules& rules) {
             if (!is_answer(source)) return Inspected{};
-            return inspect(own.objects.at(source), {rules.kernels, rules.cuda, taken});
+            ObjectRules all{rules.kernels, rules.cuda, taken};
+            all.taken.merge(names_taken(rules.host_objects));
+            return inspect(own.objects.at(source), all);
           },
           [&](const fs::path& source) -> const NameCounts& { return books[source]; });
     };

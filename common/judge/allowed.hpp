@@ -16,9 +16,8 @@ namespace workbook::judge {
 /// of the first.
 inline constexpr const char* kNamesLines = "-gdwarf-4";
 
-/// Whether a job's source belongs to an answer. Stages and operations are the book's own, but include headers with
-/// answers.
-bool is_answer(const std::filesystem::path& source);
+/// How the name of a kept object of a file without kernels ends.
+inline constexpr const char* kHostObject = ".cpp.o";
 
 /// The preprocessed text of a source, stored beside its object file (-save-temps=obj). Empty if there is none.
 std::string preprocessed(const std::filesystem::path& object);

@@ -31,6 +31,8 @@ constexpr std::array kRules{
          "__builtin_frame_address syscall redefine_extname",
          "__builtin_apply _Z __libc_"}};
 
+/// Begins the name that stands for the book's own lines of a stage or of operations, and of the headers that it reads.
+constexpr std::string_view kGiven = "#given ";
 constexpr std::size_t kLongestShown = 60;  ///< bytes of a name
 
 bool is_word(char c) {
@@ -63,7 +65,12 @@ void count(NameCounts& counts, const std::string& name, const Position& here) {
 
 }  // namespace
 
+bool is_answer(const std::filesystem::path& source) {
+  return source.stem() != "stage" && source.stem() != "operations";
+}
+
 std::string why_refused(std::string_view name) {
+  if (name.starts_with(kGiven)) return "a macro of an answer changes it";
   if (name.starts_with("#")) return "a source file with the answers to other exercises";
   const auto rule = std::ranges::find_if(
       kRules, [&](const Rule& r) { return book::is_one_of(r.names, name) || book::begins_with(r.beginnings, name); });
@@ -74,13 +81,23 @@ NameCounts refused_names(std::string_view preprocessed) {
   NameCounts counts;
   std::map<std::string, bool, std::less<>> known;  // most names occur many times
   Position here;
+  std::string given;
+  bool has_answers = true;
+  std::size_t begin = 0;
+  const auto end_lines = [&](std::size_t end) {
+    const bool books = !is_answer(here.file) || here.file.starts_with("common/") || here.file.starts_with("tests/");
+    if (books && !has_answers) given += preprocessed.substr(begin, end - begin);
+  };
   for (std::size_t i = 0; i < preprocessed.size();) {
     if (preprocessed[i] == '#' && (i == 0 || preprocessed[i - 1] == '\n')) {
       const std::size_t end = std::min(preprocessed.size(), preprocessed.find('\n', i));
       if (const auto marker = parse_line_marker(preprocessed.substr(i, end - i))) {
         if (marker->begins && (marker->file.ends_with(".cu") || marker->file.ends_with(".cpp")))
           count(counts, fmt::format("#include {}", marker->file.substr(marker->file.rfind('/') + 1)), here);
+        end_lines(i);
+        if (here.file.empty()) has_answers = is_answer(marker->file);
         here = *marker;
+        begin = end;
         --here.line;  // it gives the number of the next line
         i = end;
       }
@@ -95,6 +112,8 @@ NameCounts refused_names(std::string_view preprocessed) {
     if (found == known.end()) found = known.emplace(name, !why_refused(name).empty()).first;
     if (found->second) count(counts, std::string(name), here);
   }
+  end_lines(preprocessed.size());
+  if (!has_answers) counts[std::string(kGiven) + given] = {1, ""};
   return counts;
 }
 
@@ -103,8 +122,9 @@ std::vector<Refusal> more_than(const NameCounts& own, const NameCounts& book) {
   for (const auto& [name, mine] : own) {
     const auto found = book.find(name);
     const NameCount books = found == book.end() ? NameCount{} : found->second;
-    const std::string shown =
-        name.starts_with("#include ") ? "includes " + name.substr(9, kLongestShown) : "uses " + name;
+    const std::string shown = name.starts_with(kGiven)        ? "changes given code"
+                              : name.starts_with("#include ") ? "includes " + name.substr(9, kLongestShown)
+                                                              : "uses " + name;
     if (mine.count > books.count)
       more.push_back({fmt::format("{} ({})", shown, why_refused(name)), books.location.empty() ? mine.location : ""});
   }

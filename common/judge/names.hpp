@@ -32,6 +32,10 @@ using NameCounts = std::map<std::string, NameCount, std::less<>>;
 /// By the first 60 bytes of each name.
 NameCounts refused_names(std::string_view preprocessed);
 
+/// Whether a job's source belongs to an answer. Stages and operations are the book's own, but include headers with
+/// answers.
+bool is_answer(const std::filesystem::path& source);
+
 /// Why a name is refused in an answer; empty if it is allowed.
 std::string why_refused(std::string_view name);
 

@@ -179,7 +179,7 @@ bool is_of_c(std::string_view name, bool kernels) {
   constexpr std::string_view beginnings = "mem str is ato __isoc23_str", in_kernels = "memcpy memmove memset strlen is",
                              not_in_kernels =
                                  "qsort bsearch asprintf vasprintf sprintf snprintf vsprintf vsnprintf "
-                                 "bcmp rand srand rand_r";
+                                 "printf fprintf vprintf vfprintf bcmp rand srand rand_r";
   // If the compiler defines _FORTIFY_SOURCE by default, as on Ubuntu, printf is __printf_chk.
   if (name.starts_with("__") && name.ends_with("_chk") && !(kernels && name.starts_with("__mem")))
     return is_of_c(name.substr(2, name.size() - 6), kernels);
@@ -294,14 +294,15 @@ class Judge {
 
   bool may_call(std::string_view name) const {
     if (is_refused_of_library(name)) return false;
+    if (is_chapters(name) && rules_.taken.contains(std::string(name))) return false;  // of a file without kernels
     constexpr std::string_view unobserved = "streambuf stringbuf to_chars from_chars current_exception";
     const auto is_in_name = [&](std::string_view part) { return name.find(part) != name.npos; };
     if (on_simulator() && is_standard(name) && any_word(unobserved, is_in_name)) return false;
-    if (is_chapters(name) || is_standard(name) || is_of_c(name, rules_.kernels) ||
+    if (is_chapters(name) || is_standard(name) || is_of_c(name, on_simulator()) ||
         is_of_compiler(std::string(name), on_simulator()))
       return true;
     if (is_shared_of_the_book(name) || name == "_ZN8workbook4cuda16available_memoryEv") return true;
-    constexpr std::string_view of_instrumentation = "__tsan_ simt_mem __ubsan_handle_out_of_bounds";
+    constexpr std::string_view of_instrumentation = "__tsan_ simt_ __ubsan_handle_out_of_bounds";
     if (rules_.kernels && (is_kernels_own(name) || begins_with(of_instrumentation, name))) return true;
     return (rules_.cuda && begins_with("cuda __cuda", name)) ||
            begins_with("_Znw _Zna _Zdl _Zda", name);  // new, delete

@@ -15,6 +15,8 @@ struct ObjectRules {
   bool kernels = false;  ///< compiled for the simulator or a GPU: it may launch kernels and call their functions
   bool cuda = false;  ///< compiled by nvcc, whose additions are allowed, even code that registers kernels before main
   std::set<std::string> taken = {};  ///< names that the program linked with the answer defines: names_taken
+  /// Objects of the chapter's files without kernels. A kernel file may not call them: a kernel cannot on a GPU.
+  std::vector<std::string> host_objects = {};
   /// Names in the book's own object of this source, which are allowed: names_in. Empty for an answer. A stage or the
   /// operations include headers with answers.
   std::set<std::string> books = {};

@@ -395,6 +395,54 @@ TEST_CASE("a stage or operations may call what the book's own object of this sou
   CHECK(whats(refused_in_object(object("own.o", clock), {})) == "defines std::chrono::_V2::steady_clock::now()\n");
 }
 
+TEST_CASE("a macro of an answer may not change what the book's own files say") {
+  const auto names = [](const std::string& source, const std::string& answer, const std::string& given) {
+    return refused_names(
+        fmt::format("# 0 \"chapters/04_x/{0}\"\n# 1 \"chapters/04_x/x.hpp\" 1\n{1}\n"
+                    "# 2 \"chapters/04_x/{0}\" 2\n{2}\n# 1 \"common/y.hpp\" 1\nint y;\n",
+                    source, answer, given));
+  };
+  const NameCounts book = names("stage.cu", "", "run(f);");
+  CHECK(more_than(names("stage.cu", "int own;\n\n", "run(f);"), book).empty());
+  CHECK(whats(more_than(names("stage.cu", "", "run(own);"), book)) ==
+        "changes given code (a macro of an answer changes it)\n");
+  CHECK(more_than(names("x.cu", "", "run(own);"), names("x.cu", "", "run(f);")).empty());
+}
+
+TEST_CASE("a kernel file calls no function of a file without kernels") {
+  skip_if_sanitized();
+  const book::TemporaryFolder folder;
+  worker::WorkerJob job;
+  worker::WorkerBuilt built;
+  const auto compiled = [&](const std::string& name, const std::string& source) {
+    const std::string object = (folder / (name + ".o")).string();
+    REQUIRE(compile(folder, source, {"-c", "-o", object}).exit_code == 0);
+    job.sources.emplace_back(name);
+    built.objects[name] = object;
+  };
+  const NameCounts none;
+  const auto said = [&] {
+    return not_allowed(
+        {}, job, built,
+        [&](const fs::path& source, ObjectRules rules) {
+          rules.taken = names_taken(rules.host_objects);
+          return inspect(built.objects.at(source), rules);
+        },
+        [&](const fs::path&) -> auto& { return none; });
+  };
+  compiled("x.cpp", "namespace ch07 {\nint of_host(int a) { return a; }\nint other() { return of_host(1); }\n}\n");
+  compiled("x.cu", "namespace ch07 {\nint of_kernels(int);\nint f(int a) { return of_kernels(a); }\n}\n");
+  CHECK(said() == "");
+  compiled("y.cu", "namespace ch07 {\nint of_host(int);\nint g(int a) { return of_host(a); }\n}\n");
+  CHECK(
+      said().starts_with("y.cu: your compiled code calls ch07::of_host(int), which is not allowed in an answer: call"));
+  job.sources = {"y.cu"};
+  fs::rename(folder / "x.cpp.o", folder / "kept.0.cpp.o");
+  built.objects.erase("x.cpp");
+  job.libraries = {(folder / "kept.0.cpp.o").string()};
+  CHECK(said().starts_with("y.cu: your compiled code calls ch07::of_host(int)"));
+}
+
 TEST_CASE("an invalid or damaged object file is refused") {
   const book::TemporaryFolder folder;
   folder.write("none.o", "not an object file");
@@ -489,6 +537,9 @@ TEST_CASE("code of kernels may call no function that reads or writes memory unse
   CHECK(refused("long double f(long double a, long double* b) { return modfl(a, b); }") == "calls modfl\n");
   CHECK(refused("extern \"C\" void* __memcpy_chk(void*, const void*, unsigned long, unsigned long);\n"
                 "void f(void* a, void* b) { __memcpy_chk(a, b, 4, 4); }") == "calls __memcpy_chk\n");
+  CHECK(refused("extern \"C\" int __printf_chk(int, const char*, ...);\nint f(const char* a) {\n"
+                "  return __printf_chk(1, \"%s\", a) + fprintf(stdout, \"%s%m\", a);\n}") ==
+        "calls __printf_chk\ncalls fprintf\n");
   CHECK(refused("struct Own : std::streambuf {};\nvoid f() { Own own; }").find("streambuf") != std::string::npos);
   CHECK(refused("int f() {\n  try {\n    throw std::bad_exception();\n  } catch (const std::exception&) {\n"
                 "    return 1;\n  }\n}")
