@@ -282,8 +282,7 @@ void Workshop::copy_book() {
       // Limits the number of errors, since the compiler searches for a suggestion for each. Source lines are not shown,
       // because they would be those of the composed file.
       words->insert(words->end(), {"-fmax-errors=50", "-fno-diagnostics-show-caret"});
-      // Preprocessed source and line information.
-      if (limits_.judge_objects) words->insert(words->end(), {"-save-temps=obj", judge::kNamesLines});
+      if (limits_.judge_objects) words->insert(words->end(), judge::kChecked.begin(), judge::kChecked.end());
     }
   }
   if (limits_.judge_objects) fs::copy_file(toolchain_.build_folder / "bin" / kInspect, objects / kInspect);

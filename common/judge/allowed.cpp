@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
+#include "common/simt/uninstrumented.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::judge {
@@ -27,6 +28,8 @@ std::string_view remedy_for(std::string_view what) {
       begins("uses __builtin_", "calls __mem", "calls memc", "calls mempcpy", "calls bcmp", "calls str",
              "calls vprintf", "calls vfprintf", "calls qsort", "calls frexpl", "calls modfl", "calls remquo"))
     return "write the access in plain C++, so that the simulator records it";
+  if (begins("passes "))
+    return "call the function with a local copy, and assign its result: p[i] = f(x); or make it __forceinline__";
   if (begins("declares "))
     return "device code may read constants (const, constexpr, __constant__); store what changes in registers, shared "
            "memory or a tensor";
@@ -101,7 +104,8 @@ bool is_suspicious(const fs::path& source, const worker::WorkerJob& job) {
     const std::string include = fmt::format("#include \"{}\"", other.filename().string());
     if (const std::size_t at = text.find(include); at != text.npos) text.erase(at, include.size());
   }
-  return !refused_names(text).empty() || text.find(".cu\"") != text.npos || text.find(".cpp\"") != text.npos;
+  const auto has = [&](const char* what) { return text.find(what) != text.npos; };
+  return !refused_names(text).empty() || has(".cu\"") || has(".cpp\"") || has("new (") || has("const __shared__");
 }
 
 /// The jobs of a plan that hold the reader's own code.
@@ -120,7 +124,7 @@ std::vector<worker::WorkerJob> readers_jobs(const Plan& plan) {
 /// The same job, built so that each object file has line information and the preprocessed text beside it.
 worker::WorkerBuilt build_with_preprocessed(const Workspace& workspace, worker::WorkerJob job) {
   job.name += ".names";
-  job.flags = {"-save-temps=obj", kNamesLines};
+  job.flags.assign(kChecked.begin(), kChecked.end());
   return worker::build_workers(workspace.toolchain, {job}).at(job.name);
 }
 
@@ -140,8 +144,22 @@ std::string preprocessed(const fs::path& object) {
   return fs::exists(text) ? book::read_file(text) : "";
 }
 
+/// The text of the compiler's dump with this ending: ANSWER.cu.147t.tsan1, beside ANSWER.o. Empty if there is none.
+static std::string beside(const fs::path& object, const char* ending) {
+  for (const auto& entry : fs::directory_iterator(object.parent_path())) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(object.stem().string() + ".") && name.ends_with(ending)) return book::read_file(entry);
+  }
+  return "";
+}
+
 Inspected inspect(const fs::path& object, const ObjectRules& rules) {
-  return {refused_names(preprocessed(object)), refused_in_object(object, rules)};
+  Inspected inspected{refused_names(preprocessed(object)), refused_in_object(object, rules)};
+  if (rules.kernels)
+    if (const std::string what = simt::uninstrumented(beside(object, ".tsan1"), beside(object, ".cgraph"));
+        !what.empty())
+      inspected.refused.push_back({what});
+  return inspected;
 }
 
 Inspected inspect(const std::vector<std::string>& command, const fs::path& object, const ObjectRules& rules,

@@ -2,6 +2,7 @@
 // `grade` report the same. The rules are in object.hpp and names.hpp; notes/allowed.md explains them to students.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -12,9 +13,9 @@
 
 namespace workbook::judge {
 
-/// The flag for answers whose lines addr2line has to find. With DWARF 5, binutils 2.40 reports the second file instead
-/// of the first.
-inline constexpr const char* kNamesLines = "-gdwarf-4";
+/// The flags for answers that are checked: the preprocessed text and dumps beside the object (uninstrumented.hpp), and
+/// lines for addr2line, since of DWARF 5 binutils 2.40 reports the second file instead of the first.
+inline constexpr std::array kChecked{"-save-temps=obj", "-gdwarf-4", "-fdump-tree-tsan-uid", "-fdump-ipa-cgraph"};
 
 /// How the name of a kept object of a file without kernels ends.
 inline constexpr const char* kHostObject = ".cpp.o";
@@ -39,7 +40,7 @@ Inspected inspect(const std::vector<std::string>& command, const std::filesystem
 /// The violations in the compiled answers of a job, one line each: "chapters/NN_name/x.cpp:31: your compiled code calls
 /// fopen, which …". The line number is omitted where the compiler does not record it. `inspected`: what the object of a
 /// source contains. `books_names`: the names in the book's preprocessed version of a source. `toolchain`: it has built
-/// the answers with kNamesLines. Empty: no violation.
+/// the answers with kChecked. Empty: no violation.
 std::string not_allowed(
     const worker::Toolchain& toolchain, const worker::WorkerJob& job, const worker::WorkerBuilt& built,
     const std::function<Inspected(const std::filesystem::path& source, const ObjectRules&)>& inspected,

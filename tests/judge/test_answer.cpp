@@ -353,7 +353,7 @@ TEST_CASE("refused code is named by its line if the compiler reports the line") 
   const book::TemporaryFolder folder;
   const fs::path answer = folder / "answer.cpp", object = folder / "answer.o";
   const worker::CommandResult compiled = compile(folder, "#line 31 \"chapters/02_x/x.cpp\"\n" + source,
-                                                 {"-save-temps=obj", kNamesLines, "-c", "-o", object.string()});
+                                                 {"-save-temps=obj", "-gdwarf-4", "-c", "-o", object.string()});
   INFO(compiled.output);
   REQUIRE(compiled.exit_code == 0);
   worker::WorkerJob job;
@@ -545,6 +545,49 @@ TEST_CASE("code of kernels may call no function that reads or writes memory unse
                 "    return 1;\n  }\n}")
             .empty());
   CHECK(refused("thread_local float shared[4];\nfloat* f(int i) { return shared + i; }").empty());
+}
+
+TEST_CASE("code of kernels contains no access that the compiler does not instrument") {
+  skip_if_sanitized();
+  const auto refused = [](const std::string& body) {
+    const book::TemporaryFolder folder;
+    const fs::path object = folder / "answer.o";
+    std::vector<std::string> flags{"-fsanitize=thread", "-fno-elide-constructors", "-c", "-o", object.string()};
+    flags.insert(flags.end(), kChecked.begin(), kChecked.end());
+    const worker::CommandResult compiled = compile(folder,
+                                                   "#include <new>\n#include <stdexcept>\nnamespace ch04 {\n"
+                                                   "struct Pair { float a, b; };\nstruct Row { float v[8]; };\n"
+                                                   "template <class T, int n> struct Both { Pair x, y; };\n"
+                                                   "Pair pair(float);\nRow row(float);\nvoid take(Pair);\n"
+                                                   "void any(const char*, ...);\nvoid call(void (*)());\n" +
+                                                       body + "\n}\n",
+                                                   flags);
+    INFO(compiled.output);
+    REQUIRE(compiled.exit_code == 0);
+    return whats(inspect(object, {.kernels = true}).refused);
+  };
+  const auto [body, what] = GENERATE(table<std::string, std::string>({
+      {"void f(Pair* p) { new (p) Pair(pair(1)); }", "in ch04::f"},
+      {"void f(Row* p) { new (p) Row(row(1)); }", "in ch04::f"},
+      {"void f(int i) { static thread_local Pair tile[32]; new (&tile[i]) Pair(pair(1)); }", "in ch04::f"},
+      {"thread_local Row outer;\nvoid f() { any(\")\", outer, &f); }", "in ch04::f"},
+      {"void f(Both<int, 2>* p) { any(\"(\\\"\", p->y); }", "in ch04::f"},
+      {"void f(Pair* p) { any(\"\", *p, 1); }", "in ch04::f"},
+      {"struct Own {\n  Pair p;\n  __attribute__((noinline)) Own() : p(pair(1)) {}\n};\nvoid f(void* p) { new (p) Own; "
+       "}",
+       "in ch04::Own::Own"},
+      {"float f(int i) { static const thread_local float tile[32] = {}; return tile[i]; }",
+       "declares a constant in shared memory: const float tile [32]"},
+      {"void g();\nvoid f(Pair* p) { *p = pair(1); take(*p); take(pair(2)); call(g); call(&g); }", ""},
+      {"float f(int i) { Pair p[2] = {pair(1), pair(2)}; any(\"\", p[i], p); take(p[1]); return p[i].a; }", ""},
+      {"Both<int, 2> f(int i) { if (i > 7) throw std::runtime_error(\"\"); return {pair(1), pair(2)}; }", ""},
+      {"const Pair table[] = {{1, 2}, {3, 4}};\nPair f(int i) { take(table[i]); return table[1 - i]; }", ""},
+      {"void f(Both<int, 2> b, Pair* p) { *p = b.y; any(\"\", b.x); [&] { b.y = pair(2); }(); take(b.y); }", ""},
+  }));
+  INFO(body);
+  const std::string said = refused(body);
+  INFO(said);
+  CHECK((what.empty() ? said.empty() : said.find(what) != std::string::npos));
 }
 
 TEST_CASE("the book's answers contain nothing that an answer may not contain") {
