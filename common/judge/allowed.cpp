@@ -156,7 +156,7 @@ static std::string beside(const fs::path& object, const char* ending) {
 Inspected inspect(const fs::path& object, const ObjectRules& rules) {
   Inspected inspected{refused_names(preprocessed(object)), refused_in_object(object, rules)};
   if (rules.kernels)
-    if (const std::string what = simt::uninstrumented(beside(object, ".tsan1"), beside(object, ".cgraph"));
+    if (const std::string what = simt::uninstrumented(beside(object, ".tsan1"), beside(object, ".visibility"));
         !what.empty())
       inspected.refused.push_back({what});
   return inspected;

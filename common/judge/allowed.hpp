@@ -15,7 +15,7 @@ namespace workbook::judge {
 
 /// The flags for answers that are checked: the preprocessed text and dumps beside the object (uninstrumented.hpp), and
 /// lines for addr2line, since of DWARF 5 binutils 2.40 reports the second file instead of the first.
-inline constexpr std::array kChecked{"-save-temps=obj", "-gdwarf-4", "-fdump-tree-tsan-uid", "-fdump-ipa-cgraph"};
+inline constexpr std::array kChecked{"-save-temps=obj", "-gdwarf-4", "-fdump-tree-tsan-uid", "-fdump-ipa-visibility"};
 
 /// How the name of a kept object of a file without kernels ends.
 inline constexpr const char* kHostObject = ".cpp.o";

@@ -1,5 +1,5 @@
 // The accesses of a kernel file that the compiler does not instrument, read from the compiler's own dumps: of the code
-// with the instrumentation (-fdump-tree-tsan-uid), and of the variables (-fdump-ipa-cgraph). No part of the simulator's
+// with the instrumentation (-fdump-tree-tsan-uid), and of the variables (-fdump-ipa-visibility). No part of the simulator's
 // library: graders use it.
 #pragma once
 

@@ -540,6 +540,7 @@ TEST_CASE("code of kernels may call no function that reads or writes memory unse
   CHECK(refused("extern \"C\" int __printf_chk(int, const char*, ...);\nint f(const char* a) {\n"
                 "  return __printf_chk(1, \"%s\", a) + fprintf(stdout, \"%s%m\", a);\n}") ==
         "calls __printf_chk\ncalls fprintf\n");
+  CHECK(refused("void f(void (*a)()) { std::set_terminate(a); }") == "calls std::set_terminate(void (*)())\n");
   CHECK(refused("struct Own : std::streambuf {};\nvoid f() { Own own; }").find("streambuf") != std::string::npos);
   CHECK(refused("int f() {\n  try {\n    throw std::bad_exception();\n  } catch (const std::exception&) {\n"
                 "    return 1;\n  }\n}")
