@@ -144,21 +144,10 @@ std::string preprocessed(const fs::path& object) {
   return fs::exists(text) ? book::read_file(text) : "";
 }
 
-/// The text of the compiler's dump with this ending: ANSWER.cu.147t.tsan1, beside ANSWER.o. Empty if there is none.
-static std::string beside(const fs::path& object, const char* ending) {
-  for (const auto& entry : fs::directory_iterator(object.parent_path())) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(object.stem().string() + ".") && name.ends_with(ending)) return book::read_file(entry);
-  }
-  return "";
-}
-
 Inspected inspect(const fs::path& object, const ObjectRules& rules) {
   Inspected inspected{refused_names(preprocessed(object)), refused_in_object(object, rules)};
-  if (rules.kernels)
-    if (const std::string what = simt::uninstrumented(beside(object, ".tsan1"), beside(object, ".visibility"));
-        !what.empty())
-      inspected.refused.push_back({what});
+  const std::string unobserved = rules.kernels ? simt::uninstrumented(object) : "";
+  if (!unobserved.empty()) inspected.refused.push_back({unobserved});
   return inspected;
 }
 

@@ -81,12 +81,12 @@ NameCounts refused_names(std::string_view preprocessed) {
   NameCounts counts;
   std::map<std::string, bool, std::less<>> known;  // most names occur many times
   Position here;
-  std::string given;
-  bool has_answers = true;
+  const auto first = parse_line_marker(preprocessed.substr(0, preprocessed.find('\n')));
+  std::string given(kGiven);
   std::size_t begin = 0;
   const auto end_lines = [&](std::size_t end) {
-    const bool books = !is_answer(here.file) || here.file.starts_with("common/") || here.file.starts_with("tests/");
-    if (books && !has_answers) given += preprocessed.substr(begin, end - begin);
+    if (!is_answer(here.file) || here.file.starts_with("common/") || here.file.starts_with("tests/"))
+      given += preprocessed.substr(begin, end - begin);
   };
   for (std::size_t i = 0; i < preprocessed.size();) {
     if (preprocessed[i] == '#' && (i == 0 || preprocessed[i - 1] == '\n')) {
@@ -95,7 +95,6 @@ NameCounts refused_names(std::string_view preprocessed) {
         if (marker->begins && (marker->file.ends_with(".cu") || marker->file.ends_with(".cpp")))
           count(counts, fmt::format("#include {}", marker->file.substr(marker->file.rfind('/') + 1)), here);
         end_lines(i);
-        if (here.file.empty()) has_answers = is_answer(marker->file);
         here = *marker;
         begin = end;
         --here.line;  // it gives the number of the next line
@@ -113,7 +112,7 @@ NameCounts refused_names(std::string_view preprocessed) {
     if (found->second) count(counts, std::string(name), here);
   }
   end_lines(preprocessed.size());
-  if (!has_answers) counts[std::string(kGiven) + given] = {1, ""};
+  if (first && !is_answer(first->file)) counts[given] = {1, ""};
   return counts;
 }
 

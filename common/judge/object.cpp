@@ -13,6 +13,7 @@
 
 #include "common/book/files.hpp"
 #include "common/book/text.hpp"
+#include "common/simt/names.hpp"
 
 namespace workbook::judge {
 namespace {
@@ -135,34 +136,18 @@ bool is_shared_of_the_book(std::string_view name) {
 /// An inline function of the headers that kernels include: in the simulator's namespace or the book's, or a CUDA
 /// function. The optimiser decides which of them get a symbol.
 bool is_of_kernel_headers(std::string_view name) {
-  // Namespaces, and the types that have members.
-  constexpr std::string_view scopes =
-      R"(4simt 8workbook4cuda 6__half 7__half2 4dim3 13__nv_bfloat16 14__nv_bfloat162 13__nv_fp8_e4m3)";
   if (entity(name).empty()) return false;
-  if (begins_with(scopes, entity(name))) return true;
+  if (begins_with(simt::kKernelScopes, entity(name))) return true;
   name.remove_prefix(2);  // in a name without a namespace, only its length precedes it
   const std::size_t digits = name.find_first_not_of("0123456789");
-  constexpr std::string_view cudas = "__ atomic make_ rsqrtf exp10f";
-  return digits != 0 && digits != std::string_view::npos && begins_with(cudas, name.substr(digits));
+  return digits != 0 && digits != std::string_view::npos && begins_with(simt::kCudaFunctions, name.substr(digits));
 }
 
-/// The functions that kernels call in the simulator (common/simt/runtime.hpp), and those of a launch and its refusals
-/// (common/cuda/refusals.hpp).
+/// What kernels and launches call in the simulator.
 bool is_kernels_own(std::string_view name) {
-  constexpr std::string_view own =
-      R"(12thread_index 13named_barrier 11block_index 10block_size 9grid_size 9in_kernel 13block_barrier 12warp_barrier
-      12warp_shuffle 9warp_vote 11active_mask 6atomicE 10copy_async 17copy_async_commit 15copy_async_wait
-      15unset_registers 11matrix_load 12matrix_store 15matrix_multiply 13load_matrices 14store_matrices
-      18multiply_registers 14dynamic_shared 4note 10note_value 16assertion_failed 15end_thread_open 8run_grid
-      6launch 13shared_offset 13mbarrier_init 19mbarrier_fence_init 15mbarrier_arrive 22mbarrier_arrive_expect
-      13mbarrier_wait 9bulk_load 10bulk_store 11bulk_commit 9bulk_wait 17fence_proxy_async 13set_registers
-      10elect_lane 11wgmma_fence 12wgmma_shared 15wgmma_registers 12wgmma_commit 10wgmma_wait 14bulk_load_line
-      15bulk_store_line 12thread_fence 17count_exponential)";
-  constexpr std::string_view of_launches =
-      "6detail7guarded 11refuse_grid 15refuse_head_dim 12refuse_tiles 16check_tensor_map";
   const std::string_view scoped = entity(name);
-  if (scoped.starts_with("4simt")) return begins_with(own, scoped.substr(5));
-  return scoped.starts_with("8workbook4cuda") && begins_with(of_launches, scoped.substr(14));
+  if (scoped.starts_with("4simt")) return begins_with(simt::kCalledByKernels, scoped.substr(5));
+  return scoped.starts_with("8workbook4cuda") && begins_with(simt::kCalledByLaunches, scoped.substr(14));
 }
 
 /// The functions of the C library that a chapter's code may need: memory, strings, numbers, sorting, printing, time.
@@ -203,16 +188,12 @@ std::string library_of(const std::string& name) {
   return "";
 }
 
-/// The mathematical functions of double numbers that take and return values alone, and those that the simulator
-/// observes: frexp, modf, sincos.
+/// A mathematical function that accesses no memory, or that the simulator observes.
 bool is_observed_function(std::string_view name) {
-  constexpr std::string_view own =
-      R"(acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim
-      floor fma fmax fmin fmod frexp hypot ilogb ldexp llrint llround log log10 log1p log2 logb lrint lround modf nearbyint
-      nextafter pow rint round roundeven scalbln scalbn sin sincos sinh sqrt tan tanh tgamma trunc)";
   if (begins_with("frexpl modfl sincosl", name)) return false;         // not observed
   const std::string_view of_double = name.substr(0, name.size() - 1);  // if it is for float or long double
-  return is_one_of(own, name) || ((name.ends_with('f') || name.ends_with('l')) && is_one_of(own, of_double));
+  return is_one_of(simt::kObserved, name) ||
+         ((name.ends_with('f') || name.ends_with('l')) && is_one_of(simt::kObserved, of_double));
 }
 
 /// The compiler's runtime libraries and the mathematical functions, except for is_refused_of_library. In kernels only
@@ -295,11 +276,8 @@ class Judge {
   bool may_call(std::string_view name) const {
     if (is_refused_of_library(name)) return false;
     if (is_chapters(name) && rules_.taken.contains(std::string(name))) return false;  // of a file without kernels
-    constexpr std::string_view unobserved =
-        "streambuf stringbuf to_chars from_chars current_exception set_terminate get_terminate new_handler "
-        "default_resource";
     const auto is_in_name = [&](std::string_view part) { return name.find(part) != name.npos; };
-    if (on_simulator() && is_standard(name) && any_word(unobserved, is_in_name)) return false;
+    if (on_simulator() && is_standard(name) && any_word(simt::kUnobservedOfLibrary, is_in_name)) return false;
     if (is_chapters(name) || is_standard(name) || is_of_c(name, on_simulator()) ||
         is_of_compiler(std::string(name), on_simulator()))
       return true;

@@ -1,7 +1,10 @@
 #include "common/simt/uninstrumented.hpp"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <set>
+#include <string_view>
 #include <vector>
 
 namespace simt {
@@ -94,9 +97,22 @@ std::vector<std::string_view> operands_of_call(std::string_view code) {
   return operands;
 }
 
+/// The dump with this ending: ANSWER.cu.147t.tsan1, beside ANSWER.o. Empty: there is none.
+std::string beside(const std::filesystem::path& object, const char* ending) {
+  for (const auto& entry : std::filesystem::directory_iterator(object.parent_path())) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(object.stem().string() + ".") || !name.ends_with(ending)) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  return "";
+}
+
 }  // namespace
 
-std::string uninstrumented(std::string_view code, std::string_view variables) {
+std::string uninstrumented(const std::filesystem::path& object) {
+  const std::string dumped = beside(object, ".tsan1"), variables = beside(object, ".visibility");
+  std::string_view code = dumped;
   // With a precompiled header, g++ 12 leaves some of its dumps empty.
   if (!code.empty() && variables.empty()) return "cannot be checked: the compiler has not listed its variables";
   const Shared shared = shared_in(variables);
