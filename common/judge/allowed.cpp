@@ -146,7 +146,8 @@ std::string preprocessed(const fs::path& object) {
 
 Inspected inspect(const fs::path& object, const ObjectRules& rules) {
   Inspected inspected{refused_names(preprocessed(object)), refused_in_object(object, rules)};
-  const std::string unobserved = rules.kernels ? simt::uninstrumented(object) : "";
+  // The book's own stages construct their tables in place, before main.
+  const std::string unobserved = rules.kernels && rules.books.empty() ? simt::uninstrumented(object) : "";
   if (!unobserved.empty()) inspected.refused.push_back({unobserved});
   return inspected;
 }
