@@ -258,7 +258,9 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   const auto mask = std::make_shared<std::string>("none");
   options
       .option("--mask", *mask,
-              "Mask; window=LEFT,RIGHT keeps LEFT keys before and RIGHT keys after each query's own position")
+              "Mask; window=LEFT,RIGHT keeps LEFT keys before and RIGHT keys after each query's own position; "
+              "cache=N,N,… has the number of keys of each request, and pages=SIZE,SEED puts them in pages of SIZE "
+              "keys, in an order that depends on SEED")
       .allow(a_mask())
       .show_default();
   const auto softcap = std::make_shared<double>(0);
