@@ -243,11 +243,12 @@ void expect_no_bank_conflicts(const worker::Reply& reply) {
 void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
                  const std::string& why) {
   const std::string name = tensor + "." + way;
-  expect_count(reply, name + "_bytes", bytes, why,
-               "your code moves part of it more or less often than needed; the message names the expected number",
-               "traffic");
+  expect_count(
+      reply, name + "_bytes", bytes, why,
+      "your code moves part of the tensor more or less often than needed; the message names the expected number",
+      "traffic");
   expect_count(reply, name + "_sectors", bytes / 32, why + ", 32 bytes a sector",
-               "neighbouring lanes of your code do not access neighbouring bytes, so each sector is requested several "
+               "adjacent lanes of your code do not access adjacent bytes, so each sector is requested several "
                "times; the access must be coalesced",
                "uncoalesced");
   expect_count(reply, name + "_requests", bytes / 512, why + ", 32 lanes with 16 bytes each a request",
