@@ -1,4 +1,4 @@
-// Chapter 21: requests that share their first keys, such as a system prompt. The shared prefix is one request with the
+// Chapter 21: requests that share their first keys, such as instructions. The shared prefix is one request with the
 // rows of Q of all others, so its pages are read once per 16 rows, not once per request. What a request has after the
 // prefix is a cache of its own. Both results of a row are merged by their LSE.
 //

@@ -44,9 +44,13 @@ struct Factors {
 // TODO(21.10) The factors of a K/V head: `scales` has those of K of all Hkv heads, then those of V. And O times a
 // factor (about 9 lines).
 // BEGIN 21.10
-__device__ __forceinline__ Factors factors_of(const float*, int, int) { WORKBOOK_TODO(21.10); }
+__device__ __forceinline__ Factors factors_of(const float*, int /*head*/, int /*Hkv*/) {
+  WORKBOOK_TODO(21.10);
+}
 template <class Element, int d, int parts>
-__device__ __forceinline__ void scale_O(Registers<Element, d, parts>&, float) { WORKBOOK_TODO(21.10); }
+__device__ __forceinline__ void scale_O(Registers<Element, d, parts>&, float /*factor*/) {
+  WORKBOOK_TODO(21.10);
+}
 // END 21.10
 
 }  // namespace

@@ -60,7 +60,7 @@ struct RequestCut {
   __device__ std::int64_t end_of_head(std::int64_t head) const { return begin_of_head(head) + units(head / heads); }
 
   /// The request that has a unit of the sequence.
-  __device__ std::int64_t request_with(std::int64_t unit) const {
+  __device__ std::int64_t request_with(std::int64_t of_unit) const {
     std::int64_t low = 0, high = B;  // the request is low or a later one, and before high
     // TODO(21.2) A request has the units from heads·first_unit[request] on. Find it by halving the interval (about 4
     // lines).
@@ -69,9 +69,9 @@ struct RequestCut {
     // END 21.2
     return low;
   }
-  __device__ std::int64_t head_with(std::int64_t unit) const {
-    const std::int64_t request = request_with(unit);
-    return request * heads + (unit - heads * first_unit[request]) / units(request);
+  __device__ std::int64_t head_with(std::int64_t of_unit) const {
+    const std::int64_t request = request_with(of_unit);
+    return request * heads + (of_unit - heads * first_unit[request]) / units(request);
   }
 
   __device__ Section section_of_head(std::int64_t head) const {

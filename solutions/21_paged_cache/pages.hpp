@@ -15,8 +15,8 @@ namespace {
 
 using namespace ch20;  // the phases of chapter 20
 
-/// The offset in K and V of key first_key + lane % 16, for a head whose head_stride is 0. Entries of the table are not
-/// read for keys from `end` on, and the offset of such a key means nothing.
+/// The offset of key first_key + lane % 16 in K and V, from the head's first element: the kernel adds head·head_stride.
+/// Entries of the table are not read for keys from `end` on, and the offset of such a key means nothing.
 __device__ __forceinline__ std::int64_t offset_of_key(const Cache& cache, std::int64_t request, int first_key,
                                                       int end) {
   const int lane = threadIdx.x % 32, in_unit = lane % 16, key = first_key + in_unit;

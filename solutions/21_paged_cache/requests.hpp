@@ -29,9 +29,9 @@ __global__ void sum_units(Cache cache, std::int64_t B, std::int64_t* __restrict_
     // TODO(21.1) Lane l has the units of request b + l in `sum`. Make it the sum over lanes 0 to l, in five steps.
     // Store first_unit of the next request, and add the units of these 32 requests to `before` (about 6 lines).
     // BEGIN 21.1
-    for (int lanes = 1; lanes < 32; lanes *= 2) {
-      const std::int64_t of_lane_before = __shfl_up_sync(all_lanes, sum, lanes);
-      if (lane >= lanes) sum += of_lane_before;
+    for (int n = 1; n < 32; n *= 2) {
+      const std::int64_t of_lane_before = __shfl_up_sync(all_lanes, sum, n);
+      if (lane >= n) sum += of_lane_before;
     }
     if (b + lane < B) first_unit[b + lane + 1] = before + sum;
     before += __shfl_sync(all_lanes, sum, 31);
@@ -65,21 +65,21 @@ struct RequestCut {
   __device__ std::int64_t end_of_head(std::int64_t head) const { return begin_of_head(head) + units(head / heads); }
 
   /// The request that has a unit of the sequence.
-  __device__ std::int64_t request_with(std::int64_t unit) const {
+  __device__ std::int64_t request_with(std::int64_t of_unit) const {
     std::int64_t low = 0, high = B;  // the request is low or a later one, and before high
     // TODO(21.2) A request has the units from heads·first_unit[request] on. Find it by halving the interval (about 4
     // lines).
     // BEGIN 21.2
     while (high - low > 1) {
       const std::int64_t middle = (low + high) / 2;
-      (heads * first_unit[middle] <= unit ? low : high) = middle;
+      (heads * first_unit[middle] <= of_unit ? low : high) = middle;
     }
     // END 21.2
     return low;
   }
-  __device__ std::int64_t head_with(std::int64_t unit) const {
-    const std::int64_t request = request_with(unit);
-    return request * heads + (unit - heads * first_unit[request]) / units(request);
+  __device__ std::int64_t head_with(std::int64_t of_unit) const {
+    const std::int64_t request = request_with(of_unit);
+    return request * heads + (of_unit - heads * first_unit[request]) / units(request);
   }
 
   __device__ Section section_of_head(std::int64_t head) const {

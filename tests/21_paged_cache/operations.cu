@@ -20,7 +20,7 @@ DeviceArray<T> uploaded(const Arguments& call, const char* name) {
   return DeviceArray<T>(name, std::span<const T>(call.array<T>(name)));
 }
 
-/// The cache that a call describes, without lengths.
+/// The cache that a call describes, without lengths. Nk is not pages_per_request.
 ch21::Cache cache_of(const Arguments& call, const std::int32_t* pages) {
   return {nullptr,
           pages,
@@ -29,7 +29,7 @@ ch21::Cache cache_of(const Arguments& call, const std::int32_t* pages) {
           call.integer("head_stride"),
           call.integer("key_stride"),
           int(call.integer("page_size")),
-          0};
+          2};
 }
 
 // lengths (B), int32 -> first_unit (B + 1), int64
@@ -59,7 +59,9 @@ void requests(const Arguments& call) {
 }
 
 __global__ void list_offsets(ch21::Cache cache, std::int64_t request, int first_key, int end, std::int64_t* offsets) {
-  offsets[threadIdx.x] = ch21::offset_of_key(cache, request, first_key, end);
+  const std::int64_t offset = ch21::offset_of_key(cache, request, first_key, end);
+  __syncwarp();  // of all lanes: a lane that has not executed the shuffle is reported here
+  offsets[threadIdx.x] = offset;
 }
 
 // request, first_key, end, page_size, per_request, page_stride, head_stride, key_stride; pages, int32 -> offsets (32),
@@ -92,20 +94,20 @@ __global__ void list_loaded(const half* tensor, const std::int64_t* offsets, int
   }
 }
 
-// keys, d, values, skipped; tensor (rows, d), 16-bit codes; offsets (32), int64 -> words (32, d/4), uint32: the
-// registers of each lane after load_K or, if `values` is 1, load_V. `skipped` elements without memory precede the
-// tensor's.
+// keys, d, values, offsets_exceed_32_bits; tensor (rows, d), 16-bit codes; offsets (32), int64 -> words (32, d/4),
+// uint32: the registers of each lane after load_K or, if `values` is 1, load_V. If offsets_exceed_32_bits is 1, 2^33
+// elements without memory precede the tensor's.
 void loaded(const Arguments& call) {
   const auto given = call.array<std::uint16_t>("tensor");
   DeviceArray<half> tensor("tensor", given.size(), Role::input);
   tensor.upload(std::span<const std::uint16_t>(given));
   auto offsets = uploaded<std::int64_t>(call, "offsets");
   const auto d = int(call.integer("d"));
+  const std::int64_t skipped = call.integer("offsets_exceed_32_bits") << 33;
   DeviceArray<std::uint32_t> words("words", std::size_t(32 * d / 4), Role::output);
   workbook::cuda::begin_chapter();
-  workbook::cuda::launch(d == 64 ? list_loaded<64> : list_loaded<128>, dim3(1), dim3(32), 0,
-                         tensor.data() - call.integer("skipped"), offsets.data(), int(call.integer("keys")),
-                         call.integer("values") != 0, words.data());
+  workbook::cuda::launch(d == 64 ? list_loaded<64> : list_loaded<128>, dim3(1), dim3(32), 0, tensor.data() - skipped,
+                         offsets.data(), int(call.integer("keys")), call.integer("values") != 0, words.data());
   words.download(call.array<std::uint32_t>("words"));
 }
 __global__ void list_slots(ch21::Cache cache, const std::int32_t* positions, std::int64_t request, std::int64_t head,
