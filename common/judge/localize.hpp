@@ -11,8 +11,8 @@ namespace workbook::judge {
 
 struct Conclusion {
   std::vector<Cause> causes;  ///< without repetition; the cause that explains most failed tests first; empty: unknown
-  bool may_follow = false;  ///< the reports behind the first cause may follow from the wrong values of the first failed
-                            ///< test, which have no known cause
+  bool may_follow = false;    ///< the reports that show the first cause may follow from the wrong values of the first
+                              ///< failed test, which have no known cause
   std::vector<std::string> facts;  ///< sentences that narrow the search, the most informative first; at most kMostFacts
 };
 inline constexpr std::size_t kMostFacts = 4;
