@@ -171,7 +171,8 @@ def flash_attn_varlen_func(
     The other arguments, errors and the source are flash_attn_func()'s; softmax_lse is (H, Tq).
     """
     if block_table is not None:
-        raise NotServed("block_table: no stage supports a paged cache; allowed: None")
+        raise NotServed("block_table: no stage supports it with packed sequences; allowed: None, or "
+                        "flash_attn_with_kvcache(), whose queries are (B, Nq, H, d)")  # fmt: skip
     return _attention(
         q, k, v, _lengths(cu_seqlens_q, cu_seqlens_k), dropout_p, softmax_scale, causal, window_size, softcap,
         alibi_slopes, deterministic, return_attn_probs, fallback, sink, pad,

@@ -614,6 +614,8 @@ def require_no_gradient(**tensors):
 def integers(name, value, shape, like):
     """A tensor of integers of this shape, in which None is any size, on the device of `like`. One number stands for
     all."""
+    if type(value) is int and len(shape) == 1:  # which a CUDA graph can record, unlike a copy to the GPU
+        return torch.full(shape, value, dtype=torch.int32, device=like.device)
     if not isinstance(value, Tensor):
         value = torch.as_tensor(value, device=like.device)
     if value.dim() == 0 and len(shape) == 1:

@@ -588,6 +588,14 @@ def decoding():
         require(torch.equal(O, expected), f"replay {i}")
     require(all(torch.equal(a, b) for a, b in zip(caches, beside)), "the caches after the replays")
 
+    full = {"block_table": table, "causal": True}
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):  # one number for all requests needs no copy to the GPU
+        workbook.flash_attn_with_kvcache(q, *caches, **full)
+        workbook.flash_attn_with_kvcache(q, *caches, cache_seqlens=M * size, **full)
+    same = [workbook.flash_attn_with_kvcache(q, *caches, cache_seqlens=n, **full) for n in (None, M * size)]
+    same.append(workbook.flash_attn_with_kvcache(q, *caches, cache_seqlens=torch.full_like(lengths, M * size), **full))
+    require(torch.equal(same[0], same[1]) and torch.equal(same[0], same[2]), "cache_seqlens as one number")
+
     whole = step(*new, *[cache.clone() for cache in caches], lengths)[0]
     alone = workbook.flash_attn_with_kvcache(
         new[0][2:3], caches[0].clone(), caches[1].clone(), new[1][2:3], new[2][2:3], cos, sin, lengths[2:3],
