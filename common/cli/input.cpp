@@ -256,13 +256,10 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
                               .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
                               .show_default();
   const auto mask = std::make_shared<std::string>("none");
-  options
-      .option("--mask", *mask,
-              "Mask; window=LEFT,RIGHT keeps LEFT keys before and RIGHT keys after each query's own position; "
-              "cache=N,N,… has the number of keys of each request, and pages=SIZE,SEED puts them in pages of SIZE "
-              "keys, in an order that depends on SEED")
-      .allow(a_mask())
-      .show_default();
+  constexpr const char* about_mask =
+      "Mask; window=LEFT,RIGHT keeps LEFT keys before and RIGHT keys after each query's own position; cache=N,N,… has "
+      "the number of keys of each request, and pages=SIZE,SEED puts them in pages of SIZE keys, in an order by SEED";
+  options.option("--mask", *mask, about_mask).allow(a_mask()).show_default();
   const auto softcap = std::make_shared<double>(0);
   options.option("--softcap", *softcap, "Replace each score s by C·tanh(s/C)").allow(number(1e-3, 1e3, softcap_text));
   const auto alibi = std::make_shared<bool>(false);
