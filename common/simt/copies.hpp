@@ -1,8 +1,7 @@
-// Replacements for memcpy, memmove, memset and printf in kernel files. The compiler's command line includes this file
-// first.
-// The instrumentation does not observe these functions, neither explicit calls nor those that the library's headers
-// make for std::copy. They are redirected to functions with the same effect that are observed
-// (common/simt/observe.cpp). printf would write memory (%n) and return what it has read (%s, %m).
+// Replacements for memcpy, memmove, memset, printf and fprintf in kernel files. The compiler's command line includes
+// this file first. The instrumentation does not observe these functions, neither explicit calls nor those that the
+// library's headers make for std::copy. They are redirected to functions that are observed, with the same effect
+// (common/simt/observe.cpp). printf would also write memory (%n), and return what it has read (%s, %m).
 #pragma once
 
 #include <cstddef>

@@ -16,19 +16,17 @@ def _require(name, value, allowed):
 def _rotated(x, cos, sin, positions, interleaved):
     """RoPE: x, (B, N, H, d), with the rows of cos and sin, (L, r/2), of its positions, (B, N). Rotates r elements of
     each row. Source: Su et al. 2021 (RoFormer), section 3.4.2."""
-    copy, single = ("clone", "float") if entry.is_torch(x) else ("copy", None)
-    as_float = (lambda t: getattr(t, single)()) if single else (lambda t: t.astype("float32"))
     r = 2 * cos.shape[-1]
     first, second = (slice(0, r, 2), slice(1, r, 2)) if interleaved else (slice(0, r // 2), slice(r // 2, r))
-    c, s = (as_float(table[positions])[:, :, None] for table in (cos, sin))
-    a, b = as_float(x[..., first]), as_float(x[..., second])
-    rotated = getattr(x, copy)()
-    rotated[..., first], rotated[..., second] = _as(x, a * c - b * s), _as(x, b * c + a * s)
+    c, s = (_float(table[positions])[:, :, None] for table in (cos, sin))
+    a, b = _float(x[..., first]), _float(x[..., second])
+    rotated = x.clone() if entry.is_torch(x) else x.copy()
+    rotated[..., first], rotated[..., second] = a * c - b * s, b * c + a * s  # rounded to the type of x
     return rotated
 
 
-def _as(like, x):
-    return x.to(like.dtype) if entry.is_torch(x) else x.astype(like.dtype)
+def _float(x):
+    return x.float() if entry.is_torch(x) else x.astype("float32")
 
 
 def _append(k_cache, v_cache, k, v, table, positions):
