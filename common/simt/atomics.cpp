@@ -95,8 +95,8 @@ std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, 
   if (integer && running != nullptr) {
     ++running->block->launch->changes;
     running->block->polling = {};
-    note_signal(*running);
-    note_signal_seen(*running->block);
+    note_signal(*running, reinterpret_cast<std::uintptr_t>(address));
+    note_signal_seen(*running->block, reinterpret_cast<std::uintptr_t>(address));
   }
   if (observed != nullptr) {
     observe_atomic(*observed, reinterpret_cast<std::uintptr_t>(address),

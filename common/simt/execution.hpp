@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "common/simt/async_copies.hpp"
@@ -174,6 +175,9 @@ struct Polling {
   std::uint32_t count = 0;
 };
 
+/// A set of blocks: bit n of the words is block n.
+using BlockSet = std::vector<std::uint64_t>;
+
 /// One block in execution, and the state that an operating-system thread needs for it; reused for the next block.
 struct Block {
   uint3 index{}, size{}, grid{};
@@ -207,6 +211,8 @@ struct Block {
   int writers = 0;  ///< threads that have written scratch memory by plain stores
   /// Whether it has called __threadfence() since its first atomic on an integer, or volatile read.
   enum class SecondFence : std::uint8_t { not_needed, missing, called } second_fence{};
+  std::set<std::uintptr_t> signals_read;  ///< addresses of atomics on integers, and of volatile reads
+  BlockSet seen;                          ///< blocks whose signals it has seen
   std::vector<Note> notes;
   std::vector<Interval> intervals;  ///< of block 0
   bool damaged = false;             ///< an error has ended a thread: consequences are not reported

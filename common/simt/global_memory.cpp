@@ -396,7 +396,7 @@ void follow_scratch(Lane& lane, const Tensor& tensor, std::uintptr_t address, st
     const std::uint64_t word = tensor.writers[i].load(std::memory_order_relaxed);
     const Writer writer = Writer::from(word);
     if (!(word & kByThread) || writer.block == reader.block || writer.block == Writer::kMostBlocks) continue;
-    const Visible visible = visible_write(*lane.block->launch, writer.block, writer.thread);
+    const Visible visible = visible_write(*lane.block, writer.block, writer.thread);
     if (visible == Visible::yes && lane.block->second_fence != Block::SecondFence::missing) continue;
     const bool not_written = visible == Visible::not_signalled;
     Finding finding =
@@ -406,7 +406,7 @@ void follow_scratch(Lane& lane, const Tensor& tensor, std::uintptr_t address, st
     const std::string element = words("element ", i, " of ", tensor.name),
                       by = words(writer.text(), ", wrote it, and ");
     if (not_written) {
-      finding.what = words(element, " may not be written yet: ", by, "the block has not signalled since");
+      finding.what = words(element, " may not be written yet: ", by, "this block has not seen a signal of it since");
       finding.advice =
           "read what another block has written only when that block has signalled, by an atomic operation after the "
           "write and a barrier";

@@ -97,6 +97,7 @@ struct LaunchState {
   bool stuck = false;                            ///< all running blocks do
   std::string open_exercise;                     ///< empty: none was met
   std::map<std::uint64_t, Signalled> signalled;  ///< by block
+  std::map<std::uintptr_t, BlockSet> signals;    ///< by address: blocks whose signals its readers have seen
   std::vector<LateSum> late_sums;
   std::size_t late_bytes = 0;
   Launch result;

@@ -85,14 +85,14 @@ inline void observe(const volatile void* memory, unsigned size, Access access, c
 }
 
 inline void observe_volatile_write(const volatile void* memory, unsigned size, const void* pc) {
-  if (observed != nullptr) note_signal(*observed);
+  if (observed != nullptr) note_signal(*observed, reinterpret_cast<std::uintptr_t>(memory));
   observe(memory, size, Access::write, pc, /*is_volatile=*/true);
   if (running != nullptr) ++running->block->launch->changes;
 }
 inline void observe_volatile(const volatile void* memory, unsigned size, const void* pc) {
   observe(memory, size, Access::read, pc, /*is_volatile=*/true);
   if (observed == nullptr || find_tensor(reinterpret_cast<std::uintptr_t>(memory)) == nullptr) return;
-  note_signal_seen(*observed->block);
+  note_signal_seen(*observed->block, reinterpret_cast<std::uintptr_t>(memory));
   poll(*observed, reinterpret_cast<std::uintptr_t>(memory), size, pc);
 }
 

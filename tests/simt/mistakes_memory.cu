@@ -99,11 +99,23 @@ __global__ void no_second_fence(float* scratch, unsigned* counter, float* b) {
   if (threadIdx.x == 0) __threadfence();
   if (is_last(counter)) b[threadIdx.x] = sum_of_blocks(scratch);
 }
+// Blocks 0 and 1 count on one counter, 2 and 3 on another: blocks 2 and 3 do not know that 0 and 1 have written.
+__global__ void other_counter(float* scratch, unsigned* counters, float* b) {
+  scratch[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(&counters[blockIdx.x / 2], 1u);
+    __threadfence();
+  }
+  __syncthreads();
+  if (blockIdx.x == 3) b[threadIdx.x] = scratch[threadIdx.x] + scratch[blockDim.x + threadIdx.x];  // bug: other_counter
+}
 template <void (*kernel)(float*, unsigned*, float*)>
 void last_of_four() {
   DeviceArray<float> scratch("scratch", 4 * 64, Role::scratch);
-  DeviceArray<unsigned> counter("counter", 1, Role::scratch);
-  workbook::cuda::clear(counter.data(), sizeof(unsigned));
+  DeviceArray<unsigned> counter("counter", 2, Role::scratch);
+  workbook::cuda::clear(counter.data(), 2 * sizeof(unsigned));
   auto b = output("b", 64);
   launch(kernel, dim3(4), dim3(64), 0, scratch.data(), counter.data(), b.data());
   workbook::cuda::synchronize();
@@ -346,6 +358,7 @@ constexpr Case cases[] = {
     {"fence_after_signal", last_of_four<fence_after_signal>, "write not visible to the other blocks", "scratch"},
     {"no_second_fence", last_of_four<no_second_fence>, "write not visible to the other blocks", "scratch"},
     {"fence_before_barrier", last_of_four<fence_before_barrier>, "write not visible to the other blocks", "scratch"},
+    {"other_counter", last_of_four<other_counter>, "read of uninitialised global memory", "scratch"},
     {"never_written",
      [] {
        auto b = output("b", 50);

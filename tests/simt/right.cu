@@ -41,6 +41,35 @@ void last_block_of_five() {
   }
 }
 
+/// The last block of each of two pairs counts on a third counter, and the second of these adds what all four have
+/// written. It has not shared a counter with the first block of the other pair, but its last block has.
+__global__ void pairs_add(float* scratch, unsigned* counters, float* b) {
+  __shared__ bool last;
+  const auto is_last_of_two = [&](unsigned* counter) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      last = atomicInc(counter, 1) == 1;
+      __threadfence();
+    }
+    __syncthreads();
+    return last;
+  };
+  scratch[blockIdx.x * blockDim.x + threadIdx.x] = float(threadIdx.x);
+  if (!is_last_of_two(counters + blockIdx.x / 2) || !is_last_of_two(counters + 2)) return;
+  float sum = 0;
+  for (unsigned i = 0; i < gridDim.x; ++i) sum += scratch[i * blockDim.x + threadIdx.x];
+  b[threadIdx.x] = sum;
+}
+void two_pairs_of_blocks() {
+  DeviceArray<float> scratch("scratch", 4 * 64, Role::scratch);
+  DeviceArray<unsigned> counters("counters", 3, Role::scratch);
+  workbook::cuda::clear(counters.data(), 3 * sizeof(unsigned));
+  auto b = output("b", 64);
+  launch(pairs_add, dim3(4), dim3(64), 0, scratch.data(), counters.data(), b.data());
+  expect(b, [](size_t i) { return 4 * i; });
+}
+
 // --- Accesses ---
 
 __global__ void ragged_copy(const float* a, float* b, int n) {
@@ -708,6 +737,7 @@ constexpr Case cases[] = {
      }},
     {"last block adds, one fence", last_block_of_five<false>},
     {"last block adds, fences of all threads", last_block_of_five<true>},
+    {"blocks add by pairs", two_pairs_of_blocks},
     {"partial last warp",
      [] { expect(on_floats<partial_last_warp, 48, 48, 48>(), [](size_t i) { return 47 - (i ^ 1); }); }},
 };
