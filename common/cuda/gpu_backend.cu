@@ -109,7 +109,7 @@ void upload(void* device, const void* host, std::size_t bytes) {
 }
 
 void clear(void* device, std::size_t bytes) {
-  check(cudaMemsetAsync(device, 0, bytes, detail::stream), "setting device memory to zero");
+  check(cudaMemsetAsync(device, 0, bytes, detail::stream()), "setting device memory to zero");
 }
 
 int multiprocessors() {

@@ -12,6 +12,7 @@
 #include "common/cuda/error.hpp"
 #else
 #include "common/simt/launch.hpp"
+#include "common/simt/streams.hpp"
 #endif
 
 #include "common/cuda/open_exercise.hpp"
@@ -19,26 +20,41 @@
 namespace workbook::cuda {
 
 #if defined(__CUDACC__)
+using Stream = cudaStream_t;
+#else
+using Stream = simt::Stream*;
+#endif
 
 namespace detail {
 /// The stream of this thread's launches: the default stream, unless an OnStream is alive.
-inline thread_local cudaStream_t stream = nullptr;
-
-/// Makes synchronize() check whether a kernel of this file reached an open exercise (gpu_backend.cu).
-void watch_open_exercise(void (*read)(char (&id)[32]));
+inline Stream& stream() {
+#if defined(__CUDACC__)
+  static thread_local Stream of_thread = nullptr;
+  return of_thread;
+#else
+  return simt::current_stream();
+#endif
+}
 }  // namespace detail
 
 /// During its lifetime, this thread's launches use this stream.
 class OnStream {
  public:
-  explicit OnStream(void* stream) : before_(std::exchange(detail::stream, static_cast<cudaStream_t>(stream))) {}
-  ~OnStream() { detail::stream = before_; }
+  explicit OnStream(void* stream) : before_(std::exchange(detail::stream(), static_cast<Stream>(stream))) {}
+  ~OnStream() { detail::stream() = before_; }
   OnStream(const OnStream&) = delete;
   OnStream& operator=(const OnStream&) = delete;
 
  private:
-  cudaStream_t before_;
+  Stream before_;
 };
+
+#if defined(__CUDACC__)
+
+namespace detail {
+/// Makes synchronize() check whether a kernel of this file reached an open exercise (gpu_backend.cu).
+void watch_open_exercise(void (*read)(char (&id)[32]));
+}  // namespace detail
 
 /// kernel<<<grid, block, shared_bytes>>>(arguments…). Throws Error if the launch is refused. The next synchronize()
 /// reports errors in the kernel.
@@ -60,7 +76,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
                                  static_cast<int>(shared_bytes));
   }
   if (error == cudaSuccess) {
-    kernel<<<grid, block, shared_bytes, detail::stream>>>(
+    kernel<<<grid, block, shared_bytes, detail::stream()>>>(
         static_cast<Parameters>(std::forward<Arguments>(arguments))...);
     error = cudaGetLastError();
   }

@@ -15,6 +15,7 @@
 #include "common/cuda/todo.hpp"
 #include "common/cuda/trace_record.hpp"
 #include "common/simt/simulator.hpp"
+#include "common/simt/stream_order.hpp"
 
 namespace workbook::cuda {
 
@@ -80,10 +81,11 @@ std::size_t take_peak_bytes() {
   return std::exchange(bytes_peak, bytes_now);
 }
 void upload(void* device, const void* host, std::size_t bytes) {
+  simt::copied_by_host(device, bytes, /*writes=*/true);
   simt::copy_in(device, host, bytes);
 }
 void clear(void* device, std::size_t bytes) {
-  upload(device, std::vector<std::byte>(bytes).data(), bytes);
+  simt::fill_on(simt::current_stream(), device, 0, bytes, {});
 }
 int multiprocessors() {
   return simt::options().ends == 0 ? 132 : std::numeric_limits<int>::max();
@@ -91,6 +93,8 @@ int multiprocessors() {
 
 void download(void* host, const void* device, std::size_t bytes) {
   if (bytes == 0) return;
+  synchronize();
+  simt::copied_by_host(device, bytes, /*writes=*/false);
   // Without instrumentation, it is unknown which elements were written.
   if (simt::instrumented() && simt::options().count && simt::options().detect) {
     const std::vector<simt::Report> reports = simt::check_output(device);
@@ -100,7 +104,9 @@ void download(void* host, const void* device, std::size_t bytes) {
   simt::copy_out(host, device, bytes);
 }
 
-void synchronize() {}  // a launch on the simulator returns when it has finished
+void synchronize() {
+  simt::synchronize_device();
+}
 
 void count_by_tiles(void* memory, const Tiling& tiling) {
   simt::set_tiles(memory, unit_bytes(tiling));

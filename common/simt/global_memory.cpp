@@ -12,6 +12,7 @@
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/program.hpp"
+#include "common/simt/streams.hpp"
 #include "common/simt/visibility.hpp"
 
 namespace simt {
@@ -111,6 +112,7 @@ void* allocate(std::size_t bytes, std::string name, std::size_t element_size, Ro
   tensor->name = std::move(name);
   tensor->element_size = std::max<std::size_t>(1, element_size);
   tensor->role = role;
+  tensor->device = device();
   tensor->elements = bytes / tensor->element_size;
   if (role != Role::input) tensor->writers = zeros(tensor->elements);
   tensor->sectors_read = zeros(tensor->sectors() / 64 + 1);

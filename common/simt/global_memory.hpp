@@ -13,6 +13,15 @@
 
 namespace simt {
 
+struct Operation;
+
+/// An access of an operation of a stream (stream_order.hpp), in sectors: bit n of the words is sector n.
+struct StreamAccess {
+  std::shared_ptr<const Operation> operation;
+  bool writes;
+  std::vector<std::uint64_t> sectors;
+};
+
 /// One allocation.
 struct Tensor {
   std::uintptr_t low = 0, high = 0;
@@ -30,6 +39,8 @@ struct Tensor {
   bool fresh = true;  ///< unwritten elements still hold 0xff bytes
   /// Sectors that the current launch has read and written: one bit each.
   std::unique_ptr<std::atomic<std::uint64_t>[]> sectors_read, sectors_written;
+  int device = 0;
+  std::vector<StreamAccess> history;  ///< accesses by streams, without those that later ones make redundant
 
   bool contains(std::uintptr_t address) const { return address - low < high - low; }
   std::size_t sectors() const { return (high - low + 31) / 32; }

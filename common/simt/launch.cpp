@@ -13,6 +13,7 @@
 #include "common/simt/program.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/stream_order.hpp"
 #include "common/simt/tracer.hpp"
 
 namespace simt {
@@ -236,6 +237,7 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   result.block = block;
   result.shared_bytes = shared_bytes;
   result.counted = launch.observing;
+  const IssuedOperation operation = follows_streams() ? issue_launch(kernel) : nullptr;
   clear_sectors();
   begin_writers();
 
@@ -252,6 +254,8 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   finish(result);
   const bool open = !launch.open_exercise.empty();
   if (!open) result.reports = launch.findings.reports(grid);  // consequences of an open exercise are not reported
+  if (operation && !open)
+    for (Report& report : accesses_of_launch(operation)) result.reports.push_back(std::move(report));
   history().push_back(std::move(result));
   if (interrupted) throw Interrupted();
   if (open) throw OpenExercise(launch.open_exercise);

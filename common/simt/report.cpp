@@ -44,6 +44,10 @@ constexpr const char* names[] = {
     "matrix descriptor does not match shared memory",
     "bulk store not waited for",
     "misuse of setmaxnreg",
+    "accesses of two streams without an order",
+    "access to the memory of another device",
+    "ranks disagree on a transfer",
+    "deadlock of the ranks",
     "assertion",
     "exception",
 };
@@ -111,8 +115,9 @@ std::string Report::text() const {
   if (other) text += side_text(*other);
   if (!side.action.empty()) {
     text += side_text(side);
-    text += words("  in block (", block[0], ", ", block[1], ", ", block[2], ")",
-                  count > 1 ? words(", ", count, " times in all") : "", "\n");
+    if (count > 0)
+      text += words("  in block (", block[0], ", ", block[1], ", ", block[2], ")",
+                    count > 1 ? words(", ", count, " times in all") : "", "\n");
   }
   if (!advice.empty()) text += "  what to do: " + advice + "\n";
   return text;

@@ -66,6 +66,10 @@ enum class Mistake {
   descriptor,           ///< a matrix descriptor that does not match the contents of shared memory
   unfinished_store,     ///< a bulk store that was not committed, or not waited for
   register_count,       ///< an invalid setmaxnreg
+  unordered_streams,    ///< two accesses of different streams that no event orders
+  other_device,         ///< an access to the memory of another device
+  transfer_mismatch,    ///< ranks disagree on the size, the type or the order of a transfer
+  waiting_ranks,        ///< no rank can continue
   assertion,            ///< assert() failed
   exception,            ///< a C++ exception left the kernel
 };
@@ -98,7 +102,7 @@ struct SIMT_API Report {
   Side side;                             ///< the later access, or the only one
   std::optional<Side> other;             ///< the earlier one
   std::array<std::uint32_t, 3> block{};  ///< the first block in which it was seen
-  std::uint64_t count = 0;               ///< how often
+  std::uint64_t count = 0;               ///< how often; 0: not in a kernel
 
   /// Several lines for a person.
   std::string text() const;

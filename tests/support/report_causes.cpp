@@ -71,6 +71,16 @@ constexpr ReportCause causes[] = {
     {simt::Mistake::unfinished_store, "unfinished-store",
      "a TMA store is not committed, or its thread exits before the store has read shared memory; the thread must "
      "commit the store and wait for it"},
+    {simt::Mistake::transfer_mismatch, "transfer-mismatch",
+     "two ranks disagree on a transfer; both must name the same count and type, in the same order"},
+    {simt::Mistake::waiting_ranks, "waiting-ranks",
+     "the ranks wait for each other; the report names the call in which each of them waits"},
+    {simt::Mistake::other_device, "other-device",
+     "a rank's kernel accesses the memory of another rank; the data must be received first"},
+    {simt::Mistake::unordered_streams, "unordered-streams",
+     "your code lets two streams access the same memory in no defined order, and one of them writes; the later one "
+     "must "
+     "wait for an event that is recorded after the earlier access"},
     {simt::Mistake::unset_fragment, "unset-fragment",
      "your code uses a fragment that was neither filled nor loaded; accumulators must be set to 0 first"},
     {simt::Mistake::divergent_barrier, "divergent-barrier",

@@ -1,0 +1,28 @@
+// Ranks as threads of one process, each with a device and a communicator.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "common/nccl/nccl.hpp"
+
+namespace workbook::nccl {
+
+/// Calls body(rank, communicator) for every rank, on a thread and a device of its own, and waits for all. If one
+/// throws, the others end, and its exception is thrown here.
+///
+/// On the simulator one rank runs at a time, until it waits for others; if none can continue, that is reported.
+void run_ranks(int ranks, const std::function<void(int rank, ncclComm_t communicator)>& body);
+
+/// Bytes that one rank has sent to another in one call.
+struct Transfer {
+  int from, to;
+  std::size_t bytes;
+  int step;  ///< of the sender: how many groups, or calls outside of groups, it had completed
+};
+/// The transfers of the last run_ranks, in the order of their completion (simulator). A collective of R ranks counts as
+/// a ring: each rank sends to the next one.
+const std::vector<Transfer>& transfers();
+
+}  // namespace workbook::nccl
