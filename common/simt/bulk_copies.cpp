@@ -65,7 +65,9 @@ std::uint64_t touch_sectors(std::atomic<std::uint64_t>* bits, std::uint64_t firs
 void count_row(Block& block, Tensor& tensor, std::uint64_t address, std::uint64_t bytes, BulkCopy::Kind kind) {
   GlobalObserver::Traffic& traffic = block.global->of(tensor);
   const std::uint64_t first = (address - tensor.low) / 32, last = (address + bytes - 1 - tensor.low) / 32;
-  if (kind != BulkCopy::Kind::load) {
+  const bool reads = kind == BulkCopy::Kind::load;
+  mark_elements(tensor, (reads ? tensor.elements_read : tensor.elements_written).get(), address, bytes);
+  if (!reads) {
     if (kind == BulkCopy::Kind::add) {
       traffic.counters.bulk_reduce_bytes += bytes;
       traffic.counters.bulk_reduce_sectors += last - first + 1;

@@ -108,6 +108,9 @@ void count_global(Block& block, const Tensor& tensor, const std::uint64_t* addre
       break;
   }
   const bool reads = access == Access::read || access == Access::matrix_read || access == Access::async;
+  std::atomic<std::uint64_t>* elements = (reads ? tensor.elements_read : tensor.elements_written).get();
+  for (std::uint32_t m = elements == nullptr ? 0 : mask; m != 0; m &= m - 1)
+    mark_elements(tensor, elements, address[std::countr_zero(m)], size);
   const std::uint64_t first = tensor.low / 32;
   if (reads) {
     c.unique_read_sectors += touch(tensor.sectors_read.get(), first, sectors, count);

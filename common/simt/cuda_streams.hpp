@@ -60,3 +60,8 @@ inline cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaSt
   simt::fill_on(stream, to, byte, bytes, where);
   return cudaSuccess;
 }
+inline cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes, cudaStream_t stream,
+                                       simt::Where where = simt::Where::current()) {
+  simt::copy_on(stream, to, from, bytes, where, /*between_devices=*/true);
+  return cudaSuccess;
+}

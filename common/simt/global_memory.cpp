@@ -41,10 +41,6 @@ Tensor& tensor_of(const void* memory, const char* function) {
   return *tensor;
 }
 
-std::unique_ptr<std::atomic<std::uint64_t>[]> zeros(std::size_t count) {
-  return std::make_unique<std::atomic<std::uint64_t>[]>(count);
-}
-
 void let(const Tensor& tensor, bool accessible) {
   mprotect(tensor.memory, tensor.mapped, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
@@ -91,6 +87,10 @@ void watch_device_memory() {
 }
 
 }  // namespace
+
+std::unique_ptr<std::atomic<std::uint64_t>[]> zeros(std::size_t count) {
+  return std::make_unique<std::atomic<std::uint64_t>[]>(count);
+}
 
 OpenedMemory::OpenedMemory() {
   for (const auto& tensor : tensors()) let(*tensor, true);

@@ -15,11 +15,11 @@ namespace simt {
 
 struct Operation;
 
-/// An access of an operation of a stream (stream_order.hpp), in sectors: bit n of the words is sector n.
+/// An access of an operation of a stream (stream_order.hpp): bit n of the words is element n.
 struct StreamAccess {
   std::shared_ptr<const Operation> operation;
   bool writes;
-  std::vector<std::uint64_t> sectors;
+  std::vector<std::uint64_t> elements;
 };
 
 /// One allocation.
@@ -40,11 +40,22 @@ struct Tensor {
   /// Sectors that the current launch has read and written: one bit each.
   std::unique_ptr<std::atomic<std::uint64_t>[]> sectors_read, sectors_written;
   int device = 0;
+  /// If streams are followed: the elements that the current launch has read and written.
+  std::unique_ptr<std::atomic<std::uint64_t>[]> elements_read, elements_written;
   std::vector<StreamAccess> history;  ///< accesses by streams, without those that later ones make redundant
 
   bool contains(std::uintptr_t address) const { return address - low < high - low; }
   std::size_t sectors() const { return (high - low + 31) / 32; }
 };
+
+/// Marks the elements of an access in `bits`, elements_read or elements_written, unless it is null.
+inline void mark_elements(const Tensor& tensor, std::atomic<std::uint64_t>* bits, std::uintptr_t address,
+                          std::size_t bytes) {
+  if (bits == nullptr || bytes == 0) return;
+  const std::size_t last = (address + bytes - 1 - tensor.low) / tensor.element_size;
+  for (std::size_t i = (address - tensor.low) / tensor.element_size; i <= last; ++i)
+    bits[i / 64].fetch_or(std::uint64_t(1) << i % 64, std::memory_order_relaxed);
+}
 
 /// Sets a sector's bit; returns whether it was clear.
 inline bool touch(std::atomic<std::uint64_t>* bits, std::uint64_t sector) {
@@ -57,6 +68,7 @@ inline bool touch(std::atomic<std::uint64_t>* bits, std::uint64_t sector) {
 Tensor* find_tensor(std::uintptr_t address);
 /// All allocations, by address; used at the start and the end of a launch.
 const std::vector<std::unique_ptr<Tensor>>& all_tensors();
+std::unique_ptr<std::atomic<std::uint64_t>[]> zeros(std::size_t count);
 /// Describes an address outside every allocation: "12 bytes past the end of K", …
 std::string describe_stray(std::uintptr_t address);
 

@@ -145,6 +145,9 @@ void check_configuration(const std::string& kernel, dim3 grid, dim3 block, std::
 
 void clear_sectors() {
   for (const auto& tensor : all_tensors()) {
+    if (follows_streams())
+      tensor->elements_read = zeros(tensor->elements / 64 + 1),
+      tensor->elements_written = zeros(tensor->elements / 64 + 1);
     const std::size_t words = tensor->sectors() / 64 + 1;
     for (std::size_t i = 0; i < words; ++i) {
       tensor->sectors_read[i].store(0, std::memory_order_relaxed);

@@ -108,15 +108,15 @@ bool is_before(const Operation& a, const Operation& b) {
   return known != b.clock.end() && known->second >= a.clock.at(a.sequence);
 }
 
-/// The first sector of both.
+/// The first element of both.
 std::optional<std::size_t> overlap(const StreamAccess& a, const StreamAccess& b) {
-  for (std::size_t i = 0; i < a.sectors.size(); ++i)
-    if (const std::uint64_t both = a.sectors[i] & b.sectors[i]) return 64 * i + std::size_t(std::countr_zero(both));
+  for (std::size_t i = 0; i < a.elements.size(); ++i)
+    if (const std::uint64_t both = a.elements[i] & b.elements[i]) return 64 * i + std::size_t(std::countr_zero(both));
   return std::nullopt;
 }
 bool covers(const StreamAccess& a, const StreamAccess& b) {
-  for (std::size_t i = 0; i < a.sectors.size(); ++i)
-    if ((b.sectors[i] & ~a.sectors[i]) != 0) return false;
+  for (std::size_t i = 0; i < a.elements.size(); ++i)
+    if ((b.elements[i] & ~a.elements[i]) != 0) return false;
   return true;
 }
 
@@ -135,12 +135,12 @@ Side side_of(const StreamAccess& access) {
           operation.callers.empty() ? operation.source : calling_line(operation.callers)};
 }
 
-Report unordered(const Tensor& tensor, const StreamAccess& earlier, const StreamAccess& now, std::size_t sector) {
+Report unordered(const Tensor& tensor, const StreamAccess& earlier, const StreamAccess& now, std::size_t element) {
   Report report{};
   report.mistake = Mistake::unordered_streams;
   report.variable = tensor.name;
-  report.what = words("nothing orders two accesses to the same elements, e.g. to element ",
-                      sector * 32 / tensor.element_size, " of ", tensor.name);
+  report.what =
+      words("nothing orders two accesses to the same elements, e.g. to element ", element, " of ", tensor.name);
   report.advice = earlier.operation->stream == now.operation->stream
                       ? "the calls of a group run at the same time: each needs memory of its own"
                       : "record an event after the access that must come first, and let the other one's stream wait "
@@ -177,10 +177,10 @@ std::vector<Report> remember(Tensor& tensor, StreamAccess now) {
 
 StreamAccess access_to(const Tensor& tensor, const IssuedOperation& operation, const void* memory, std::size_t bytes,
                        bool writes) {
-  StreamAccess access{operation, writes, std::vector<std::uint64_t>(tensor.sectors() / 64 + 1)};
+  StreamAccess access{operation, writes, std::vector<std::uint64_t>(tensor.elements / 64 + 1)};
   const std::size_t offset = reinterpret_cast<std::uintptr_t>(memory) - tensor.low;
-  for (std::size_t sector = offset / 32; bytes > 0 && sector <= (offset + bytes - 1) / 32; ++sector)
-    access.sectors[sector / 64] |= std::uint64_t(1) << sector % 64;
+  for (std::size_t i = offset / tensor.element_size; i <= (offset + bytes - 1) / tensor.element_size; ++i)
+    access.elements[i / 64] |= std::uint64_t(1) << i % 64;
   return access;
 }
 
@@ -260,11 +260,12 @@ void synchronize_device() {
   for (const Stream* stream : device.streams) join(host().clock, stream->clock);
 }
 
-void copy_on(Stream* stream, void* to, const void* from, std::size_t bytes, Where where) {
+void copy_on(Stream* stream, void* to, const void* from, std::size_t bytes, Where where, bool between_devices) {
   if (bytes == 0) return;
-  const IssuedOperation copy = issue(stream, "cudaMemcpyAsync", where);
+  const IssuedOperation copy = issue(stream, between_devices ? "cudaMemcpyPeerAsync" : "cudaMemcpyAsync", where);
   std::vector<Report> reports = access(copy, from, bytes, false);
   for (Report& report : access(copy, to, bytes, true)) reports.push_back(std::move(report));
+  if (between_devices) std::erase_if(reports, [](const Report& r) { return r.mistake == Mistake::other_device; });
   if (!reports.empty()) throw KernelMistakes(std::move(reports));
   copy_in(to, from, bytes);
 }
@@ -318,11 +319,12 @@ std::vector<Report> accesses_of_launch(const IssuedOperation& operation) {
   const std::lock_guard<std::mutex> lock(mutex);
   for (const auto& tensor : all_tensors()) {
     for (const bool writes : {false, true}) {
-      StreamAccess access{operation, writes, std::vector<std::uint64_t>(tensor->sectors() / 64 + 1)};
-      const auto& sectors = writes ? tensor->sectors_written : tensor->sectors_read;
+      StreamAccess access{operation, writes, std::vector<std::uint64_t>(tensor->elements / 64 + 1)};
+      const auto& elements = writes ? tensor->elements_written : tensor->elements_read;
+      if (!elements) continue;
       bool any = false;
-      for (std::size_t i = 0; i < access.sectors.size(); ++i)
-        any |= (access.sectors[i] = sectors[i].load(std::memory_order_relaxed)) != 0;
+      for (std::size_t i = 0; i < access.elements.size(); ++i)
+        any |= (access.elements[i] = elements[i].load(std::memory_order_relaxed)) != 0;
       if (!any) continue;
       for (Report& report : remember(*tensor, std::move(access))) reports.push_back(std::move(report));
     }

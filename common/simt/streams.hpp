@@ -33,7 +33,8 @@ SIMT_API void wait(Stream* stream, const Event* event);
 SIMT_API void synchronize(Stream* stream);
 SIMT_API void synchronize(const Event* event);
 SIMT_API void synchronize_device();
-SIMT_API void copy_on(Stream* stream, void* to, const void* from, std::size_t bytes, Where where);
+SIMT_API void copy_on(Stream* stream, void* to, const void* from, std::size_t bytes, Where where,
+                      bool between_devices = false);
 SIMT_API void fill_on(Stream* stream, void* to, int byte, std::size_t bytes, Where where);
 
 }  // namespace simt
