@@ -4,39 +4,17 @@
 // Test it: ./workbook test 22
 #include "ring.hpp"
 
-#include <type_traits>
-
 #include "common/cuda/dispatch.hpp"
-#include "common/cuda/memory.hpp"
-#include "common/nccl/ranks.hpp"
+#include "rank.hpp"
 #include "step.hpp"
 
 namespace ch22 {
 namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; ring_bf16.cu compiles the file again, with __nv_bfloat16
-using workbook::cuda::DeviceArray, workbook::cuda::OnStream, workbook::cuda::Role;
+using workbook::cuda::OnStream;
 
 constexpr float log2_e = 1.4426950408889634f;
-constexpr ncclDataType_t element_type = std::is_same_v<Element, half> ? ncclFloat16 : ncclBfloat16;
-
-/// The streams of a rank, and of each K/V buffer: an event when a shard has arrived in it, and one when the step that
-/// uses it has ended.
-struct Streams {
-  cudaStream_t compute, copies;
-  cudaEvent_t arrived[2], used[2];
-  Streams() {
-    for (cudaStream_t* stream : {&compute, &copies}) cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
-    for (cudaEvent_t* event : {&arrived[0], &arrived[1], &used[0], &used[1]})
-      cudaEventCreateWithFlags(event, cudaEventDisableTiming);
-  }
-  ~Streams() {
-    for (cudaEvent_t event : {arrived[0], arrived[1], used[0], used[1]}) cudaEventDestroy(event);
-    for (cudaStream_t stream : {compute, copies}) cudaStreamDestroy(stream);
-  }
-  Streams(const Streams&) = delete;
-  Streams& operator=(const Streams&) = delete;
-};
 
 /// The parts of the tensors that a rank holds. A K/V buffer has K of all heads, then V, so that one message has both.
 struct Held {
@@ -54,24 +32,6 @@ struct Held {
   DeviceArray<Element> KV[2], Q, O;
   DeviceArray<float> lse, state_O, m, l;
 };
-
-/// Copies a rank's two chunks of rows of every head between the whole tensor, (heads, rows of a head, row bytes) on
-/// device 0, and the rank's part of it.
-template <class Part>
-void copy_chunks(const void* whole, const void* part, bool to_rank, std::int64_t heads, std::int64_t rows_per_head,
-                 std::size_t row_bytes, int rank, const Shards& shards, Part part_of_chunk, cudaStream_t stream) {
-  auto* at = static_cast<std::byte*>(const_cast<void*>(part));
-  for (std::int64_t head = 0; head < heads; ++head)
-    for (int half : {0, 1}) {
-      const Range rows = part_of_chunk(shards.chunk(rank, half));
-      const std::size_t bytes = std::size_t(rows.size()) * row_bytes;
-      auto* there = static_cast<std::byte*>(const_cast<void*>(whole)) +
-                    std::size_t(head * rows_per_head + rows.first) * row_bytes;
-      to_rank ? cudaMemcpyPeerAsync(at, rank, there, 0, bytes, stream)
-              : cudaMemcpyPeerAsync(there, 0, at, rank, bytes, stream);
-      at += bytes;
-    }
-}
 
 template <int d, int Br, int Bc, int warps>
 void start_step(const ForwardCall<Element>& call, const RankTensors<Element>& tensors, const Shards& shards, int rank,
@@ -119,9 +79,9 @@ void ring(const ForwardCall<Element>& call, const Tiles& tiles, const Shards& sh
     if (number + 1 < ranks) {
       cudaStreamWaitEvent(streams.copies, streams.used[other]);
       ncclGroupStart();
-      ncclSend(held.KV[now].data(), shard(step.source), element_type, next, communicator, streams.copies);
-      ncclRecv(held.KV[other].data(), shard((step.source + ranks - 1) % ranks), element_type, previous, communicator,
-               streams.copies);
+      ncclSend(held.KV[now].data(), shard(step.source), type_of<Element>, next, communicator, streams.copies);
+      ncclRecv(held.KV[other].data(), shard((step.source + ranks - 1) % ranks), type_of<Element>, previous,
+               communicator, streams.copies);
       ncclGroupEnd();
       cudaEventRecord(streams.arrived[other], streams.copies);
     }

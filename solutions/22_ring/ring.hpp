@@ -19,7 +19,7 @@
 
 namespace ch22 {
 
-using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
+using workbook::cuda::BackwardCall, workbook::cuda::ForwardCall, workbook::cuda::GradientTiles, workbook::cuda::Tiles;
 
 /// Chapter 8's tile sizes and warps per block.
 inline constexpr Tiles built[] = {{128, 64, 4}, {32, 32, 1}};
@@ -33,5 +33,13 @@ void ring_attention(const ForwardCall<Element>& call, const Tiles& tiles, int ra
 /// Bytes of shared memory per thread block.
 template <class Element>
 std::size_t shared_bytes(int d, const Tiles& tiles);
+
+/// Chapter 9's tile sizes: the first for d = 64, the second for d = 128.
+inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}};
+
+/// dQ, dK and dV, likewise. dQ stays with its rank; the sums of dK and dV travel with K and V, in fp32, and once more
+/// to the rank that they belong to. Nq = Nk.
+template <class Element>
+void ring_backward(const BackwardCall<Element>& call, const GradientTiles& tiles, int ranks);
 
 }  // namespace ch22

@@ -16,14 +16,14 @@ struct Range {
   std::int64_t size() const { return end - first; }
 };
 
-/// The sequence in 2·ranks chunks of equal length (the last ones may be shorter, or empty). Rank r holds chunk r and
-/// chunk 2·ranks - 1 - r. Key j is at position j. The queries are the last ones: query i is at position i + Nk - Nq;
-/// those before position 0, which see no key with the causal mask, belong to chunk 0.
+/// The sequence in 2·ranks chunks of equal length, a multiple of 64 (the last ones may be shorter, or empty). Rank r
+/// holds chunk r and chunk 2·ranks - 1 - r. Key j is at position j. The queries are the last ones: query i is at
+/// position i + Nk - Nq; those before position 0, which see no key with the causal mask, belong to chunk 0.
 struct Shards {
   std::int64_t Nq, Nk;
   int ranks;
 
-  std::int64_t chunk_length() const { return (Nk + 2 * ranks - 1) / (2 * ranks); }
+  std::int64_t chunk_length() const { return (Nk + 128 * ranks - 1) / (128 * ranks) * 64; }
   Range keys_of_chunk(int chunk) const {
     const std::int64_t begin = chunk * chunk_length();
     return {std::min(begin, Nk), std::min(begin + chunk_length(), Nk)};
