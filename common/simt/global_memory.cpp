@@ -308,6 +308,21 @@ namespace {
                           std::move(advice), std::move(variable)));
 }
 
+/// The tensor that the address is in, but for a multiple of 2^32 bytes; otherwise null.
+const Tensor* tensor_beyond_32_bits(std::uintptr_t address) {
+  for (std::uintptr_t away = std::uintptr_t(1) << 32; away <= std::uintptr_t(1) << 38; away += std::uintptr_t(1) << 32)
+    for (const std::uintptr_t meant : {address + away, address - away})
+      if (const Tensor* tensor = find_tensor(meant)) return tensor;
+  return nullptr;
+}
+[[noreturn]] void end_truncated(Lane& lane, const Tensor& meant, std::size_t size, Access access, const void* pc) {
+  refuse(lane, finding_of(lane, Mistake::truncated_offset, pc, action_of(access),
+                          words(size, " bytes, a multiple of 2^32 bytes away from ", meant.name,
+                                ": the offset has lost its upper bits"),
+                          "multiply as std::int64_t: a product of two ints is an int, whatever it is assigned to",
+                          {meant.name, ""}));
+}
+
 Variable element_of(const Tensor& tensor, std::uintptr_t address) {
   return {tensor.name, words(" (global), element ", (address - tensor.low) / tensor.element_size)};
 }
@@ -436,6 +451,7 @@ Tensor* check_global(Lane& lane, std::uintptr_t address, std::size_t size, Acces
     if (address - reinterpret_cast<std::uintptr_t>(launch.parameters) < launch.parameter_bytes) return nullptr;
     const bool is_static = in_static_storage(address);
     if (is_static && access == Access::read) return nullptr;  // constants
+    if (const Tensor* meant = tensor_beyond_32_bits(address)) end_truncated(lane, *meant, size, access, pc);
     end_outside(lane, address, size, access, pc, {},
                 is_static ? "in a static variable, which a kernel may only read" : describe_stray(address));
   }

@@ -18,6 +18,7 @@ constexpr const char* names[] = {
     "deadlock",
     "out of bounds, global memory",
     "out of bounds, shared memory",
+    "offset computed in 32 bits",
     "out of bounds, array",
     "access to padding",
     "read of uninitialised shared memory",

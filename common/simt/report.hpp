@@ -39,6 +39,7 @@ enum class Mistake {
   deadlock,              ///< no thread can continue
   outside_global,        ///< an access outside every allocation
   outside_shared,        ///< an access outside the launched shared memory, or outside its named member
+  truncated_offset,      ///< an access outside every allocation, by an offset that has lost its upper 32 bits
   outside_array,         ///< an index outside a declared array
   padding,               ///< an access to the padding columns of a member
   uninitialised_shared,  ///< a read of shared memory that no thread has written

@@ -52,6 +52,12 @@ __global__ void async_past_end(const float* a, float* b) {
   b[t] = tile[4 * t];
 }
 
+/// The array begins 2^32 elements before the memory that it has, and `first` is the first element that it has.
+__global__ void int_offset(const float* a, float* b, std::int64_t first) {
+  const int i = int(first) + threadIdx.x;
+  b[threadIdx.x] = a[i];  // bug: int_offset
+}
+
 __global__ void read_unwritten(float* scratch, float* b) {
   const int i = threadIdx.x;
   if (i < 32) scratch[i] = 1;
@@ -347,6 +353,14 @@ constexpr Case cases[] = {
      "out of bounds, global memory"},
     {"wmma_past_end", planted<wmma_past_end, 32, 256 + 128, 512, 0, 2>, "out of bounds, global memory"},
     {"async_past_end", planted<async_past_end, 32, 126>, "out of bounds, global memory", "a"},
+    {"int_offset",
+     [] {
+       auto a = floats("a", 64);
+       auto b = output("b", 64);
+       const std::int64_t first = std::int64_t(1) << 32;
+       launch(int_offset, dim3(1), dim3(64), 0, a.data() - first, b.data(), first);
+     },
+     "offset computed in 32 bits", "a"},
     {"read_unwritten",
      [] {
        DeviceArray<float> scratch("scratch", 64, Role::scratch);

@@ -18,6 +18,9 @@ constexpr const char* kUnordered =
 // A kind that others follow from comes before them.
 constexpr ReportCause causes[] = {
     {simt::Mistake::assertion, "assertion", "an assert() in the kernel failed"},
+    {simt::Mistake::truncated_offset, "truncated-offset",
+     "your code computes an offset in 32 bits, which are too few for tensors of this size; it must be a 64-bit number "
+     "before the multiplication"},
     {simt::Mistake::outside_global, "out-of-bounds", kOutside},
     {simt::Mistake::outside_shared, "out-of-bounds", kOutside},
     {simt::Mistake::outside_array, "out-of-bounds", kOutside},
