@@ -375,6 +375,7 @@ struct Pair {
   double kept = 1;              ///< dropout factor of P in dV, and of dP
   double derivative = 1;        ///< of the score modification
   double derivative_error = 0;  ///< change of dS caused by the derivative's own error, in units of `accumulate`
+  double dS_of_P = 0;           ///< change of dS caused by a change of P
 };
 /// Values that the pairs of one query share.
 struct QueryErrors {
@@ -487,10 +488,15 @@ class GradientErrors {
       if (problem_.mask.rope) rotation = std::max(rotation, factor() * rounded_products(&Q_[i * d], &K_[key * d], d));
       A = std::max(A, problem_.mask.size(problem_.shape, i, j, size));
       spread = std::max(spread, std::abs(score - lse));
-      const double before = P * (keep * dot(dO, &V_[key * d], d) - errors.D),
+      const double difference = keep * dot(dO, &V_[key * d], d) - errors.D, before = P * difference,
                    slope = problem_.mask.derivative(products);
-      pairs_[row * Nk + j] = {P,    before * slope, keep * dot(dO_size, &V_size_[key * d], d),
-                              keep, slope,          std::abs(before) * derivative_error(slope, size)};
+      pairs_[row * Nk + j] = {P,
+                              before * slope,
+                              keep * dot(dO_size, &V_size_[key * d], d),
+                              keep,
+                              slope,
+                              std::abs(before) * derivative_error(slope, size),
+                              difference * slope};
     });
     errors.own_square = (double(d) + 2) * square(A) + 2 * square(spread) + square(two_ulp);
     errors.shared_square = square(A) + 2 * square(lse);  // a scaled Q; LSE·log2(e), and the LSE in exp's argument
@@ -526,9 +532,10 @@ class GradientErrors {
   double unit(const QueryErrors& errors) const { return square(precision_.accumulate * errors.inflate); }
   /// The rounding of stored P or dS.
   double stored(double x) const { return square(precision_.probability * x) + square(precision_.underflow); }
-  /// The rounding of dS and, if rotated and rounded, of its operand.
-  double stored_for_product(double dS) const {
-    return stored(dS) + (problem_.mask.rope ? square(precision_.input * dS) : 0);
+  /// The underflow of dS's P, the rounding of dS and, if rotated and rounded, of its operand.
+  double stored_for_product(const Pair& pair) const {
+    return square(float32_underflow * pair.dS_of_P) + stored(pair.dS) +
+           (problem_.mask.rope ? square(precision_.input * pair.dS) : 0);
   }
 
   void form_dQ(std::int64_t head, std::int64_t i, const Pair* pairs) {
@@ -539,7 +546,7 @@ class GradientErrors {
     problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const Pair& pair = pairs[j];
       const std::int64_t key = (head * Nk + j) * d;
-      sum.add(pair.dS, unit(errors) * dS_own(errors, pair) + stored_for_product(pair.dS), dS_bias(errors, pair),
+      sum.add(pair.dS, unit(errors) * dS_own(errors, pair) + stored_for_product(pair), dS_bias(errors, pair),
               &K_size_[key]);
       add_scaled(P_K.data(), pair.P * pair.derivative, &K_[key], d);
     });
@@ -558,7 +565,7 @@ class GradientErrors {
     const QueryErrors& errors = queries_[i];
     const double shared =
         errors.shared_square * square(pair.dS) + errors.D_square(double(d)) * square(pair.P * pair.derivative);
-    dK.add(pair.dS, unit(errors) * (dS_own(errors, pair) + shared) + stored_for_product(pair.dS), dS_bias(errors, pair),
+    dK.add(pair.dS, unit(errors) * (dS_own(errors, pair) + shared) + stored_for_product(pair), dS_bias(errors, pair),
            &Q_size_[i * d]);
     const double kept_P = pair.kept * pair.P;
     dV.add(kept_P,

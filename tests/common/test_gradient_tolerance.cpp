@@ -257,6 +257,18 @@ TEST_CASE("the bounds of the gradients hold with every score modification") {
   }
 }
 
+TEST_CASE("the bounds of the gradients allow a P that is flushed to 0 beside a large dP") {
+  Problem problem = make_input("normal", {.shape = {1, 1, 1, 1, 2, 64}});
+  for (float& value : problem.V.values) value *= 1000;
+  std::ranges::fill(problem.K.values, 0.f);
+  problem.Q.values[0] = 8, problem.K.values[64] = -11 / problem.scale;  // the second score is -88
+  const Case at(problem, bfloat16_precision(), to_bf16);
+  Stage flushed{.P_of_dS = [](float P) { return P < 0x1p-126F ? 0 : P; }};
+  flushed.dS = flushed.gradient = flushed.P = to_bf16;
+  const Comparison result = at.compare_with(backward(at, flushed));
+  CHECK((0.05 < result.dK.worst() && result.worst_gradient() < 1));
+}
+
 TEST_CASE("a float32 backward that rounds too early is outside the bounds of the gradients") {
   struct Mutant {
     std::string name;
