@@ -8,6 +8,7 @@
 
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
+#include "common/book/text.hpp"
 #include "common/worker/command.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
 
@@ -53,11 +54,11 @@ const std::array kStyles{
     Style{"  const float own_table[] = {1.f, 2.f};\n  const auto [own_first, own_second] = own_table;\n  "
           "(void)(own_first + own_second);"},
     Style{"  (void)own_helper(2);", "static inline int own_helper(int a) { return a; }"},
-    Style{"  (void)mine::twice(2);", "namespace mine {\ninline int twice(int a) { return 2 * a; }\n}"},
+    Style{"  (void)own_space::twice(2);", "namespace own_space {\ninline int twice(int a) { return 2 * a; }\n}"},
     Style{"  (void)own_made.size();", "#include <vector>\nstatic const std::vector<float> own_made(10, 1.5f);",
           Where::host},
     Style{"  (void)OWN_TWICE(2);", "#define OWN_TWICE(x) (2 * (x))"},
-    Style{"  (void)OwnPair<int>{1, 2}.b;", "template <class T>\nstruct OwnPair {\n  T a, b;\n};"},
+    Style{"  (void)own_pair<int>{1, 2}.b;", "template <class T>\nstruct own_pair {\n  T a, b;\n};"},
     Style{"  (void)own_one;", "constexpr int own_one = 1;"}, Style{"  assert(1 + 1 == 2);", "#include <cassert>"},
     Style{"  (void)std::is_same_v<int, long>;", "#include <bits/stdc++.h>"},
     Style{"  const clock_t own_begin = clock();\n  (void)own_begin;", "#include <time.h>", Where::host},
@@ -168,6 +169,10 @@ std::span<const Style> honest_styles() {
 std::string in_other_words(const book::Book& book, const book::Chapter& chapter, const std::string& file) {
   std::string text = book::read_file(book.solution(chapter, file));
   const Where other = file.ends_with(".cpp") ? Where::kernels : Where::host;
+  // Files that include each other may have the same style.
+  const auto named = [prefix = "own_" + book::replaced(file, ".", "_") + "_"](std::string_view lines) {
+    return book::replaced(lines, "own_", prefix);
+  };
   std::set<std::string> between;
   std::size_t at = std::hash<std::string>{}(chapter.name() + file);
   for (const book::Region& region : book::parse_reader("", text).regions) {
@@ -175,10 +180,10 @@ std::string in_other_words(const book::Book& book, const book::Chapter& chapter,
     }
     const Style& style = kStyles[holds_declarations(region) ? 0 : at % kStyles.size()];
     std::vector<std::string> body = region.body;
-    body.insert(body.begin(), style.body);
+    body.insert(body.begin(), named(style.body));
     body.emplace_back("  /* fertig: #if 0 gilt hier nicht */");
     text = book::replace_body(book::parse_reader("", text), region.id, body);
-    if (style.between[0] != 0) between.insert(style.between);
+    if (style.between[0] != 0) between.insert(named(style.between));
   }
   text = reformatted(text);
   for (const std::string& lines : between) text = with_between(text, lines);
