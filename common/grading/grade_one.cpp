@@ -473,8 +473,8 @@ void prove_solutions(Shared& shared) {
       workspace.progress("");
       if (const std::string why = what_failed(run); !why.empty())
         judge::fail_environment(
-            "the book's own solution of chapter {} does not pass on {} under the conditions of grading: {}",
-            chapter.number, text(backend), why);
+            "the book's own solution of chapter {} does not pass on {} under the conditions of grading, with {}: {}",
+            chapter.number, text(backend), course.verified_on.back(), why);
     }
     std::map<std::string, double>& seconds = shared.seconds[chapter.number];
     double total = seconds[judge::kWhole] = std::max(least, times_the_solution * taken[judge::kWhole]);

@@ -314,6 +314,7 @@ TEST_CASE("if the book's solution does not pass, no submission is graded: the er
   INFO(ran.out << ran.err);
   CHECK(ran.exit_code == 3);
   CHECK(contains(ran.err, "the book's own solution of chapter 2 does not pass"));
+  CHECK(contains(ran.err, "with inputs of WORKBOOK_SEED="));  // to run it again
   CHECK(!fs::exists(copy.graded() / "anna"));
   CHECK(!fs::exists(copy.graded() / "class.csv"));
 }
