@@ -129,6 +129,8 @@ bool is_conflict_marker(std::string_view line) {
 /// The damages of a text, which `lines` are the lines of.
 std::vector<Damage> damages_of(std::string_view text, const std::vector<std::string>& lines) {
   if (text.empty()) return {};
+  for (const std::string_view wide : {std::string_view("\xFF\xFE\0\0", 4), std::string_view("\0\0\xFE\xFF", 4)})
+    if (text.starts_with(wide)) return {{0, 0, "the file is encoded in UTF-32: save it as UTF-8"}};
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
     return {{0, 0, "the file is encoded in UTF-16: save it as UTF-8"}};
   if (text.find('\n') == std::string_view::npos && text.find('\r') < text.size() - 1)

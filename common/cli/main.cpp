@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <system_error>
@@ -75,6 +76,9 @@ int run_verb(const CommandLine& line, int argc, char** argv) {
     return ends_with(kUsage, error.what());
   } catch (const std::bad_alloc&) {
     return ends_with(kEnvironment, "not enough memory");
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string to = error.path2().empty() ? "" : ", " + error.path2().string();
+    return ends_with(kEnvironment, fmt::format("{}{}: {}", error.path1().string(), to, error.code().message()));
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) != 0) return kEnvironment;  // fmt could not print; after_output() says so
     return ends_with(kEnvironment, error.what());

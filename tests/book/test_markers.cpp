@@ -337,6 +337,8 @@ TEST_CASE("a file that is no readable text is named, with its line") {
   }
   for (const std::string& each : {wide, wide_big})
     CHECK(damage(each) == "file.cpp: the file is encoded in UTF-16: save it as UTF-8");
+  for (const std::string& start : {std::string("\xFF\xFE\0\0", 4), std::string("\0\0\xFE\xFF", 4)})
+    CHECK(damage(start + "i") == "file.cpp: the file is encoded in UTF-32: save it as UTF-8");
   CHECK_THAT(damage(wide.substr(2)), StartsWith("file.cpp:1: this line contains a NUL byte"));
   CHECK_THAT(damage(text + std::string("\0", 1)), StartsWith("file.cpp:6: this line contains a NUL byte"));
   CHECK_THAT(damage(old), StartsWith("file.cpp: the lines end in CR alone"));

@@ -235,11 +235,16 @@ TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with
   CHECK_FALSE(book.exists(".workbook"));
 }
 
-TEST_CASE("a book or a build folder that cannot be used is named, with exit code 2 or 3") {
+TEST_CASE("a book, a build folder or a file that cannot be used is named, with exit code 2 or 3") {
   const WorkbookCopy book;
   const Ran no_book = book.run({"status"}, {.environment = {{"WORKBOOK_ROOT", "/nowhere"}}, .folder = {}});
   CHECK(no_book.exit_code == 2);
   CHECK(no_book.err.find("/nowhere") != std::string::npos);
+  const std::string loop = scratch("loop").string();
+  std::filesystem::create_symlink("loop", loop);
+  const Ran endless = book.run({"run", "--out", loop});
+  CHECK(endless.exit_code == 3);
+  CHECK(endless.err == "workbook: " + loop + ": Too many levels of symbolic links\n");
   const Ran no_build = book.run({"status"}, {.environment = {{"WORKBOOK_BUILD", "/nowhere"}}, .folder = {}});
   CHECK(no_build.exit_code == 3);
   CHECK(no_build.err.find("/nowhere/toolchain.json is missing or damaged") != std::string::npos);

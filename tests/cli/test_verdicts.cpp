@@ -256,7 +256,13 @@ TEST_CASE("a file that is no readable text, or that holds a conflict, is named, 
   std::string wide("\xFF\xFE"), old;
   for (const char c : text) wide += c, wide += '\0', old += c == '\n' ? '\r' : c;
   said(wide, ": the file is encoded in UTF-16: save it as UTF-8", {"test", "status", "reset", "solution"});
+  said(wide.insert(2, 2, '\0'), ": the file is encoded in UTF-32: save it as UTF-8", {"test", "status", "reset"});
   said(old, ": the lines end in CR alone, as on old Macs", {"test", "status", "reset", "solution"});
+  std::filesystem::remove(book / file_1);
+  std::filesystem::create_symlink(std::filesystem::path(file_1).filename(), book / file_1);
+  const Ran endless = book.run({"test", "1.1"});
+  std::filesystem::remove(book / file_1);
+  CHECK(endless.err == fmt::format("workbook: {}: Too many levels of symbolic links\n", (book / file_1).string()));
   book.write(file_1, text);
   const int line = book.line_of(file_1, "// BEGIN 1.1") + 1;
   book.edit(file_1, "  // BEGIN 1.1\n",
