@@ -65,8 +65,8 @@ void check_cache(const Mask& mask) {
 }  // namespace
 
 std::string sizes_text(std::span<const std::int64_t> sizes) {
-  std::string text;
-  for (const std::int64_t size : sizes) text.append(text.empty() ? "(" : ", ").append(std::to_string(size));
+  std::string text = "(";
+  for (const std::int64_t size : sizes) text.append(text.size() == 1 ? "" : ", ").append(std::to_string(size));
   return text.append(")");
 }
 

@@ -271,7 +271,7 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   const auto lengths = std::make_shared<std::vector<std::int64_t>>();
   options.option("--lengths", *lengths, "Lengths of packed sequences, which add up to N")
       .separated_by(',')
-      .allow(whole_number<std::int64_t>(1));
+      .allow(whole_number<std::int64_t>(0, longest_length));
   const auto causal = std::make_shared<bool>(false);
   options.flag("--causal", *causal, "Causal mask, aligned at the bottom right; same as --mask causal")
       .excludes({"--mask"});

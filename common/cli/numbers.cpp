@@ -25,8 +25,10 @@ std::map<std::string, double> numbers_set(const std::vector<std::string>& set) {
     double value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     const bool number = !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
-    if (equals == 0 || !number || !std::isfinite(value)) {
-      fail_input("--set {}: allowed: NAME=NUMBER, e.g. warps=2", text);
+    // A kernel reads some of the numbers as integers.
+    if (equals == 0 || !number || !(std::abs(value) <= double(largest_number))) {
+      fail_input("--set {}: allowed: NAME=NUMBER, e.g. warps=2, with a number from -{} to {}", text, largest_number,
+                 largest_number);
     }
     const std::string name = text.substr(0, equals);
     if (is_taken(name)) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <limits>
 #include <map>
 
 #include "common/attention/error.hpp"
@@ -47,7 +46,12 @@ int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector
     }
     print_error("workbook: {}: unknown verb; allowed: {}\n", extra, fmt::join(names, ", "));
   } else {
-    print_error("workbook: {}: unexpected argument; see ./workbook{} --help\n", extra, verb);
+    std::string hint;
+    for (const CLI::App* of : verbs)
+      for (const CLI::Option* option : of->get_options())
+        if (option->get_delimiter() != '\0' && option->count() > 0)
+          hint += fmt::format("; allowed: values of {} separated by commas", option->get_name());
+    print_error("workbook: {}: unexpected argument{}; see ./workbook{} --help\n", extra, hint, verb);
   }
   return kUsage;
 }
@@ -55,15 +59,16 @@ int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector
 }  // namespace
 
 template <class T>
-Allowed whole_number(T least) {
-  return [least](const std::string& text) {
+Allowed whole_number(T least, T most) {
+  return [=](const std::string& text) {
     T value{};
-    if (read(text, value) && value >= least) return std::string();
-    return refusal(text, fmt::format("a whole number from {} to {}", least, std::numeric_limits<T>::max()));
+    const bool decimal = read(text, value) && text == std::to_string(value);  // CLI11 reads 010 as an octal number
+    if (decimal && value >= least && value <= most) return std::string();
+    return refusal(text, fmt::format("a whole number from {} to {}", least, most));
   };
 }
-template Allowed whole_number(std::int64_t);
-template Allowed whole_number(std::uint64_t);
+template Allowed whole_number(std::int64_t, std::int64_t);
+template Allowed whole_number(std::uint64_t, std::uint64_t);
 
 Allowed number(double least, double most, const std::string& allowed) {
   return [=](const std::string& text) {

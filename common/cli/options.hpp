@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,9 +25,9 @@ using Runner = std::function<std::optional<int>(const Session&)>;
 
 /// Returns what is wrong with an option's value; empty if the value is allowed.
 using Allowed = std::function<std::string(const std::string&)>;
-/// A whole number, at least `least`, that fits in T (std::int64_t or std::uint64_t).
+/// A whole number from `least` to `most`. T: std::int64_t or std::uint64_t.
 template <class T>
-Allowed whole_number(T least);
+Allowed whole_number(T least, T most = std::numeric_limits<T>::max());
 /// A number from `least` to `most`; `allowed` describes the range in words.
 Allowed number(double least, double most, const std::string& allowed);
 Allowed one_of(const std::vector<std::string>& values, const std::string& allowed);

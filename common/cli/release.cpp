@@ -16,20 +16,6 @@ namespace {
 using grading::AnswerLine, grading::Assignment, grading::Published;
 using nlohmann::json;
 
-/// Splits lists at commas: "2.1,2.3" equals "2.1" "2.3".
-std::vector<std::string> split(const std::vector<std::string>& lists) {
-  std::vector<std::string> parts;
-  for (const std::string& list : lists) {
-    std::size_t begin = 0;
-    while (begin <= list.size()) {
-      const std::size_t end = std::min(list.find(',', begin), list.size());
-      if (end > begin) parts.push_back(list.substr(begin, end - begin));
-      begin = end + 1;
-    }
-  }
-  return parts;
-}
-
 /// A folder's name: "Assignment 1: online softmax" -> "assignment_1_online_softmax".
 std::string folder_name(const std::string& title) {
   std::string name;
@@ -47,12 +33,12 @@ std::string folder_name(const std::string& title) {
 }
 
 Assignment chosen_assignment(const Session& session, const ReleaseOptions& options) {
-  const std::vector<std::string> exercises = split(options.exercises), chapters = split(options.chapters);
-  if (options.assignment.empty() == (exercises.empty() && chapters.empty())) {
+  if (options.assignment.empty() == (options.exercises.empty() && options.chapters.empty())) {
     fail_input("release needs the open exercises; allowed: --exercises 2.1,2.3, --chapters 2, or --assignment FILE");
   }
-  Assignment assignment = options.assignment.empty() ? grading::make_assignment(session.book, exercises, chapters)
-                                                     : grading::load_assignment(options.assignment, session.book);
+  Assignment assignment = options.assignment.empty()
+                              ? grading::make_assignment(session.book, options.exercises, options.chapters)
+                              : grading::load_assignment(options.assignment, session.book);
   if (!options.title.empty()) assignment.title = options.title;
   if (!options.due.empty()) assignment.due = options.due;
   if (options.no_hints) assignment.hints = false;

@@ -90,7 +90,7 @@ struct StubsOptions {
 };
 
 struct ReleaseOptions {
-  std::vector<std::string> exercises, chapters;  ///< "2.1,2.3"; "2"
+  std::vector<std::string> exercises, chapters;  ///< "2.1"; "2"
   std::string assignment;                        ///< an assignment.toml instead of the two
   std::string title, due, out, hidden;
   bool no_hints = false, gradescope = false, github = false, force = false;

@@ -16,8 +16,12 @@ Runner declare_stubs(Options& options) {
 
 Runner declare_release(Options& options) {
   const auto given = std::make_shared<ReleaseOptions>();
-  options.option("--exercises", given->exercises, "Exercises left open for the students, e.g. 2.1,2.3");
-  options.option("--chapters", given->chapters, "Chapters left open for the students, e.g. 2,3");
+  options.option("--exercises", given->exercises, "Exercises left open for the students, e.g. 2.1,2.3")
+      .separated_by(',')
+      .allow(not_empty("numbers of exercises"));
+  options.option("--chapters", given->chapters, "Chapters left open for the students, e.g. 2,3")
+      .separated_by(',')
+      .allow(not_empty("numbers of chapters"));
   options.option("--assignment", given->assignment, "An assignment.toml that lists the open exercises")
       .allow(not_empty("a file name"));
   options.option("--title", given->title, "The assignment's title").allow(not_empty("a title"));
@@ -79,7 +83,7 @@ Runner declare_train(Options& options) {
           .excludes({"--chapters"}));
   setting("--attention", given->attention,
           "With --chapters or --solutions: use only the kernels of these chapters, e.g. 8,9",
-          number(1, 99, "numbers of chapters"))
+          whole_number<std::int64_t>(1, 99))
       .separated_by(',');
   setting("--backend", given->backend, "With --chapters or --solutions: backend for the kernels",
           one_of({"sim", "cuda"}, "sim or cuda"));
@@ -109,24 +113,23 @@ Runner declare_generate(Options& options) {
 
 Runner declare_bench(Options& options) {
   const auto given = std::make_shared<BenchOptions>();
+  const Allowed sized = whole_number<std::int64_t>(1, 1 << 20);
   options.option("stages", given->chapters, "Time these chapters and all earlier ones (default: all)");
   options.flag("--only", given->only, "Omit the earlier chapters");
   options.option("--n", given->lengths, "Sequence lengths, e.g. 1024,4096 (default on a GPU: 256 to 16384)")
       .separated_by(',')
-      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
+      .allow(sized);
   options.option("--head-dim", given->head_dims, "Head dimensions: 32, 64, 128")
       .separated_by(',')
       .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
       .show_default();
-  options.option("--batch", given->batch, "Batch size B on a GPU (default: 16384/N)")
-      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
+  options.option("--batch", given->batch, "Batch size B on a GPU (default: 16384/N)").allow(sized);
   options.option("--heads", given->heads, "Query heads H on a GPU, a multiple of --group (default: 2048/d)")
-      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
+      .allow(sized);
   options.option("--group", given->group, "Query heads per K/V head: 1, 2, 4, 8 or 16")
       .allow(one_of({"1", "2", "4", "8", "16"}, "1, 2, 4, 8 or 16"))
       .show_default();
-  options.option("--queries", given->queries, "Number of queries (default: the number of keys)")
-      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
+  options.option("--queries", given->queries, "Number of queries (default: the number of keys)").allow(sized);
   options.option("--pass", given->pass, "forward, backward or both")
       .allow(one_of({"forward", "backward", "both"}, "forward, backward or both"))
       .show_default();

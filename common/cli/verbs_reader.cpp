@@ -85,8 +85,9 @@ Runner declare_trace(Options& options) {
   options.option("chapter", given->chapter, "A chapter that launches kernels").required();
   options.flag("--solutions", given->solutions, "Trace the book's solution instead of your code");
   const std::function<void()> finish_input = declare_problem(options, *given);
-  options.option("--br", given->Br, "Rows of a Q tile (default: the chapter's)").allow(whole_number<std::int64_t>(1));
-  options.option("--bc", given->Bc, "Rows of a K/V tile (default: the chapter's)").allow(whole_number<std::int64_t>(1));
+  const Allowed rows = whole_number<std::int64_t>(1, largest_number);
+  options.option("--br", given->Br, "Rows of a Q tile (default: the chapter's)").allow(rows);
+  options.option("--bc", given->Bc, "Rows of a K/V tile (default: the chapter's)").allow(rows);
   options.option("--set", given->set, "Set a parameter of the chapter's kernels, e.g. warps=2")
       .allow(not_empty("NAME=NUMBER"));
   options.flag("--metrics", given->metrics, "Print every counter with its Nsight Compute name");
@@ -129,7 +130,7 @@ Runner declare_library(Options& options) {
   options
       .option("--chapters", given->chapters,
               "Chapters whose stages the library contains, e.g. 8,9; the first stage that supports a call runs it")
-      .allow(number(1, 99, "numbers of chapters"))
+      .allow(whole_number<std::int64_t>(1, 99))
       .separated_by(',')
       .required();
   options.flag("--solutions", given->solutions, "Use the book's code instead of yours");

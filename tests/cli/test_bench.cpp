@@ -123,6 +123,7 @@ TEST_CASE("bench refuses stages, folders and files that are not there, before it
   expect_refused(book.run({"bench", "99"}), 2, {"bench 99", "1", "2"});
   expect_refused(book.run({"bench", "flash"}), 2, {"bench flash"});
   expect_refused(book.run({"bench", "2", "--n", "0"}), 2, {"--n", "\"0\" is not allowed", "1 to 1048576"});
+  expect_refused(book.run({"bench", "2", "--n", "1.5"}), 2, {"--n", "\"1.5\" is not allowed", "1 to 1048576"});
   expect_refused(book.run({"bench", "--n", "64", "99"}), 2, {"bench 99: there is no chapter \"99\""});
   expect_refused(book.run({"bench", "2", "--head-dim", "48"}), 2, {"--head-dim", "48", "32, 64 or 128"});
   expect_refused(book.run({"bench", "2", "--group", "3"}), 2, {"--group", "3", "1, 2, 4, 8 or 16"});

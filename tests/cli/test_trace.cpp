@@ -468,6 +468,8 @@ TEST_CASE("trace refuses invalid arguments, with exit code 2") {
                  "allowed: as many K/V heads as query heads, or a chapter with kernels"}},
            Case{{"3", "--seq", "0"}, {"--seq", "\"0\"", "allowed"}},
            Case{{"3", "--br", "0"}, {"--br", "\"0\"", "allowed"}},
+           Case{{"3", "--br", "9223372036854775807"},
+                {"--br", "\"9223372036854775807\"", "from 1 to 9007199254740992"}},
            Case{{"3", "--bc", "x"}, {"--bc", "\"x\"", "allowed"}},
            Case{{"3", "--solutions", "--seq", "64", "--heads", "1", "--br", "48"}, {"--br", "48", "not built"}},
            Case{{"1", "--seq", "64", "--heads", "1", "--br", "32"},
@@ -479,6 +481,7 @@ TEST_CASE("trace refuses invalid arguments, with exit code 2") {
            Case{{"3", "--backend", "sim"}, {"--backend"}},
            Case{{"3", "--set", "warps"}, {"--set warps", "NAME=NUMBER"}},
            Case{{"3", "--set", "warps=two"}, {"--set warps=two", "NAME=NUMBER"}},
+           Case{{"3", "--set", "warps=1e300"}, {"--set warps=1e300", "a number from -9007199254740992"}},
            Case{{"3", "--set", "=2"}, {"--set =2", "NAME=NUMBER"}},
            Case{{"3", "--set", "Nk=4096"}, {"--set Nk=4096", "--set cannot change Nk", "allowed"}},
        }) {
