@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "tests/cli/schema.hpp"
+#include "tests/cli/small_files.hpp"
 #include "tests/cli/traced_book.hpp"
 #include "tests/python/python.hpp"
 #include "tests/text.hpp"
@@ -38,7 +39,7 @@ TEST_CASE("library --json follows notes/json.md; Python reports open exercises, 
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const auto make = [&] {
-    const Ran ran = book.run({"library", "--chapters", "3", "--backend", "sim", "--json"});
+    const Ran ran = book.run({"library", "--chapters", "3,3", "--backend", "sim", "--json"});
     INFO(ran.err);
     CHECK(ran.exit_code == 0);
     return ran.document();
@@ -46,6 +47,7 @@ TEST_CASE("library --json follows notes/json.md; Python reports open exercises, 
   const json open = make();
   expect_schema(book, "library", {open});
   CHECK(open["tree"] == "chapters");
+  CHECK(open["chapters"] == json::array({3}));
   CHECK(open["open"].size() > 5);
   CHECK(book.exists(open["header"]));
   const std::string python = python_with_numpy();
@@ -56,6 +58,14 @@ TEST_CASE("library --json follows notes/json.md; Python reports open exercises, 
   const std::string right = book.read(books);
   book.write(mine, right);
   make();
+  book.write("small/workbook.h", "");
+  {
+    const SmallFiles limit;
+    const Ran full = book.run({"library", "--chapters", "3", "--backend", "sim", "--out", "small"});
+    CHECK(full.exit_code == 3);
+    CHECK(full.err == "workbook: cannot write small/libworkbook_sim.so: File too large\n");
+  }
+  CHECK(std::distance(std::filesystem::directory_iterator(book / "small"), {}) == 1);
   CHECK(call_of(book, library, python) == "ok\n");
 
   book.edit(mine, "  __syncthreads();  // O and l of all rows are stored\n", "");
@@ -80,6 +90,7 @@ TEST_CASE("library refuses chapters without kernels, and folders that cannot be 
   expect_refused(book, {"library"}, {"--chapters"});
   expect_refused(book, {"library", "--chapters", "2", "--backend", "sim"}, {"--chapters 2", "allowed"});
   expect_refused(book, {"library", "--chapters", "77"}, {"77"});
+  expect_refused(book, {"library", "--chapters", "1.5"}, {"--chapters", "\"1.5\"", "allowed: a whole number from 1"});
   expect_refused(book, {"library", "--chapters", "1", "--backend", "cpu"}, {"--backend", "sim or cuda"});
   expect_refused(book, {"library", "--chapters", "1", "--out", "README.md"}, {"--out README.md", "allowed"});
 }
