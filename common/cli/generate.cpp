@@ -61,7 +61,7 @@ int generate(const Session& session, const GenerateOptions& options) {
   if (options.from.empty() && !fs::exists(file))
     fail_input("there is no trained model yet: ./workbook train --head-dim 64 trains one in minutes, and writes {}",
                session.shown(file));
-  const Experiment experiment = read_checkpoint(file);
+  const Experiment experiment = given_checkpoint("--from", file);
   const RunState& run = run_of(experiment, options.precision, session.shown(file));
   const ModelShape& model = experiment.settings.model;
 

@@ -83,7 +83,13 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
   std::string text = text_bytes(session, options.text, longest + 1);
   if (text.size() > longest)
     fail_input("--text {}: more than {} bytes; allowed: at most that number", options.text, longest);
-  return new_experiment(s, precisions, std::move(text), code);
+  try {
+    return new_experiment(s, precisions, std::move(text), code);
+  } catch (const InputError& error) {
+    fail_input("{}: {}; allowed: a longer text, or a smaller --context",
+               options.text.empty() ? fmt::format("--context {}", options.context) : "--text " + options.text,
+               error.what());
+  }
 }
 
 }  // namespace
@@ -101,13 +107,22 @@ CodeUnderTraining code_under_training(const Session& session, bool chapters, boo
   return {chapters ? "chapters" : "solutions", on_gpu ? Backend::cuda : Backend::sim};
 }
 
+Experiment given_checkpoint(const char* flag, const fs::path& file) {
+  try {
+    return read_checkpoint(file);
+  } catch (const InputError& error) {
+    fail_input("{} {}; allowed: a checkpoint that ./workbook train wrote", flag, error.what());
+  }
+}
+
 int train(const Session& session, const TrainOptions& options) {
   if (!options.resume.empty() && options.settings_given) {
     fail_input("--resume {}: the checkpoint has its own settings and text; allowed with it: --steps and --out",
                options.resume);
   }
   const fs::path folder = options.out.empty() ? session.book.root / ".workbook" / "train" : fs::path(options.out);
-  Experiment experiment = options.resume.empty() ? experiment_of(session, options) : read_checkpoint(options.resume);
+  Experiment experiment =
+      options.resume.empty() ? experiment_of(session, options) : given_checkpoint("--resume", options.resume);
   const std::int64_t usual = experiment.code.backend == Backend::sim ? kStepsOnSimulator : kSteps;
   const std::int64_t steps = options.steps != 0 ? options.steps : usual;
   std::optional<TrainingChapters> chapters;
@@ -129,13 +144,15 @@ int train(const Session& session, const TrainOptions& options) {
   {
     const StopOnSignal stop;
     try {
-      trained = training::train(session, experiment, steps, chapters ? &*chapters : nullptr, checkpoint,
+      trained = training::train(session, experiment, steps, chapters ? &*chapters : nullptr,
                                 [&] { return stop.requested(); });
     } catch (...) {
+      write_checkpoint(checkpoint, experiment);  // the completed steps
       session.progress("");
       print_error("the runs up to here are saved in {}\n", session.shown(checkpoint));
       throw;
     }
+    write_checkpoint(checkpoint, experiment);
   }
 
   const std::string not_drawn = trained.longest() == 0 ? "" : pictures::why_not_drawn();

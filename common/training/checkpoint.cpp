@@ -169,14 +169,8 @@ void write_checkpoint(const std::filesystem::path& file, const Experiment& exper
 }
 
 Experiment read_checkpoint(const std::filesystem::path& file) {
-  std::string bytes;
   try {
-    bytes = book::read_file(file);
-  } catch (const std::runtime_error& error) {
-    fail_input("{}", error.what());
-  }
-  try {
-    return parse(bytes);
+    return parse(book::read_file(file));
   } catch (const std::exception& error) {  // including missing or mistyped JSON members
     fail_input("{}: {}", file.string(), error.what());
   }

@@ -61,7 +61,7 @@ Generated generate(const ModelShape& shape, Storage storage, std::span<const flo
                    AttentionCore<float>& prefill, AttentionCore<float>& decode, const GenerateRequest& request,
                    const std::function<void(char)>& show) {
   if (request.prompt.empty()) fail_input("the prompt is empty; allowed: at least one byte");
-  if (request.bytes < 1 || std::ssize(request.prompt) + request.bytes > shape.context)
+  if (request.bytes < 1 || request.bytes > shape.context - std::ssize(request.prompt))
     fail_input("a prompt of {} bytes and {} new ones; allowed: together at most the model's context, {}",
                request.prompt.size(), request.bytes, shape.context);
   std::optional<CachedAttention> cache;

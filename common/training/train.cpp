@@ -89,18 +89,12 @@ std::size_t Trained::longest() const {
 }
 
 Trained train(const judge::Workspace& workspace, Experiment& experiment, std::int64_t steps, TrainingChapters* chapters,
-              const std::filesystem::path& checkpoint, const std::function<bool()>& stop) {
+              const std::function<bool()>& stop) {
   Trained trained;
-  try {
-    for (RunState& run : experiment.runs) {
-      trained.runs.push_back(train_run(workspace, experiment, run, steps, chapters, stop));
-      trained.finished = trained.finished && std::int64_t(run.steps.size()) >= steps;
-    }
-  } catch (...) {
-    write_checkpoint(checkpoint, experiment);  // saves the completed steps before the exception propagates
-    throw;
+  for (RunState& run : experiment.runs) {
+    trained.runs.push_back(train_run(workspace, experiment, run, steps, chapters, stop));
+    trained.finished = trained.finished && std::int64_t(run.steps.size()) >= steps;
   }
-  write_checkpoint(checkpoint, experiment);
   workspace.progress("");
   compare_with_fp32(trained.runs);
   return trained;

@@ -1,7 +1,6 @@
 // Trains every run of an experiment, one after the other, and summarises each. Prints nothing.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -35,10 +34,10 @@ struct Trained {
   std::size_t longest() const;  ///< steps of the longest run
 };
 
-/// Trains every run up to `steps`, until `stop` returns true, or until the chapters' code fails. Writes the checkpoint
-/// in every case, including exceptions. chapters: nullptr for PlainAttention.
+/// Trains every run up to `steps`, until `stop` returns true, or until the chapters' code fails. After an exception the
+/// experiment holds the completed steps. chapters: nullptr for PlainAttention.
 Trained train(const judge::Workspace& workspace, Experiment& experiment, std::int64_t steps, TrainingChapters* chapters,
-              const std::filesystem::path& checkpoint, const std::function<bool()>& stop);
+              const std::function<bool()>& stop);
 
 /// "step 120: skipped, the scale goes from 65536 to 32768"
 std::vector<std::string> scale_events(const RunState& run);

@@ -9,6 +9,7 @@
 #include "common/book/files.hpp"
 #include "common/worker/command.hpp"
 #include "tests/cli/schema.hpp"
+#include "tests/cli/small_files.hpp"
 #include "tests/cli/workbook_copy.hpp"
 #include "tests/text.hpp"
 
@@ -105,6 +106,17 @@ TEST_CASE("a training that is stopped goes on from its checkpoint to the same lo
   CHECK(book::read_file(checkpoint) == book::read_file(scratch("whole") / "train.checkpoint"));
 }
 
+TEST_CASE("a checkpoint that cannot be written is not said to be saved") {
+  const WorkbookCopy book;
+  const auto arguments = small("full", {"--precision", "fp32", "--steps", "1"});
+  const SmallFiles limit;
+  const Ran ran = book.run(arguments);
+  CHECK(ran.exit_code == 3);
+  CHECK(ran.err ==
+        fmt::format("workbook: cannot write {}: File too large\n", (scratch("full") / "train.checkpoint").string()));
+  CHECK(fs::is_empty(scratch("full")));
+}
+
 TEST_CASE("train refuses invalid arguments, and writes nothing") {
   const WorkbookCopy book;
   const auto refused = [&](const std::vector<std::string>& more, const std::string& what) {
@@ -122,6 +134,12 @@ TEST_CASE("train refuses invalid arguments, and writes nothing") {
   refused({"--chapters", "--solutions"}, "--chapters");
   refused({"--resume", scratch("missing").string()}, "allowed with it");
   expect_refused(book, {"train", "--resume", scratch("missing").string(), "--out", scratch("refused").string()}, {});
+  expect_refused(book, {"train", "--attention", "1.5"}, {"\"1.5\"", "allowed: a whole number from 1 to 99"});
+  book::write_file(scratch("empty"), "");
+  const std::string empty = scratch("empty").string();
+  expect_refused(book, {"train", "--text", empty}, {"--text " + empty, "has only 0 bytes", "allowed: a longer text"});
+  expect_refused(book, {"train", "--resume", empty}, {"--resume " + empty, "ends too early", "allowed: a checkpoint"});
+  expect_refused(book, {"generate", "--from", empty}, {"--from " + empty, "ends too early", "allowed: a checkpoint"});
 }
 
 TEST_CASE("generate continues a prompt with the model of a checkpoint") {
@@ -151,6 +169,8 @@ TEST_CASE("generate refuses invalid arguments") {
   REQUIRE(book.run(small("short", {"--steps", "1", "--precision", "fp16"})).exit_code == 0);
   const std::string checkpoint = (scratch("short") / "train.checkpoint").string();
   expect_refused(book, {"generate", "--from", checkpoint, "--bytes", "17"}, {"17 new ones", "context, 16"});
+  expect_refused(book, {"generate", "--from", checkpoint, "--bytes", "9223372036854775807"},
+                 {"9223372036854775807 new ones", "context, 16"});
   expect_refused(book, {"generate", "--from", checkpoint, "--precision", "bf16"}, {"--precision bf16", "it has: fp16"});
   expect_refused(book, {"generate", "--from", checkpoint, "--prompt", ""}, {"--prompt"});
   expect_refused(book, {"generate", "--from", checkpoint, "--backend", "sim"}, {"--backend sim"});
