@@ -72,6 +72,8 @@ class TemporaryFile {
 }  // namespace
 
 std::string read_file(const fs::path& path, std::size_t most) {
+  std::error_code ignored;
+  if (most == std::string::npos && fs::is_other(path, ignored)) fail("read", path, "it is not a regular file");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), &std::fclose);
   if (!file) fail("read", path, reason_of(errno));
   std::string text;
@@ -91,6 +93,7 @@ void write_file(const fs::path& path, std::string_view text) {
   error.clear();  // a missing file is not an error
   if (target.has_parent_path()) fs::create_directories(target.parent_path(), error);
   if (error) fail("write", target, error.message());
+  if (fs::is_other(target, error)) fail("write", target, "it is not a regular file and would be replaced by one");
   TemporaryFile file(target);
   file.write(text);
   file.rename_to_target();

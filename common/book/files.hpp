@@ -11,10 +11,11 @@
 
 namespace workbook::book {
 
-/// The file's bytes, at most the first `most`. std::runtime_error naming the path if it cannot be read.
+/// The file's bytes, at most the first `most`; a device or a pipe, which may be endless, is read only with a limit.
+/// std::runtime_error naming the path if it cannot be read.
 std::string read_file(const std::filesystem::path& path, std::size_t most = std::string::npos);
 /// Writes to a temporary file beside `path`, then renames it. Creates the parent folders. std::runtime_error on
-/// failure, which leaves an existing file unchanged.
+/// failure, which leaves an existing file unchanged, and for anything else than a regular file.
 void write_file(const std::filesystem::path& path, std::string_view text);
 /// write_file, unless the file already holds `text` (keeps its time stamp, so that nothing is rebuilt).
 bool write_if_changed(const std::filesystem::path& path, std::string_view text);

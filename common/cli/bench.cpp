@@ -47,7 +47,7 @@ Results read_results(const std::string& path) {
   try {
     text = book::read_file(path);
   } catch (const std::runtime_error& error) {
-    fail_input("--from {}: {}", path, error.what());
+    fail_input("--from {}: {}; allowed: a results.json that ./workbook bench wrote", path, error.what());
   }
   const json document = json::parse(text, nullptr, false);
   try {

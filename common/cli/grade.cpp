@@ -37,6 +37,7 @@ ClassOptions class_options(const Session& session, const GradeOptions& options) 
   if (!options.results_file.empty() && options.submissions.size() != 1) {
     fail_input("--results is for one submission; allowed: --out FOLDER for several");
   }
+  require_writable("--results", options.results_file);
   chosen.hidden = options.hidden_folder;
   chosen.on_gpu = options.backend == name(Backend::cuda);
   chosen.out = fs::absolute(options.out_folder);

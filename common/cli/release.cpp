@@ -57,6 +57,7 @@ grading::PublishOptions publish_options(const Assignment& assignment, const Rele
       fs::absolute(options.out.empty() ? folder_name(assignment.title) : options.out).lexically_normal();
   const fs::path target = folder.has_filename() ? folder : folder.parent_path();
   for (const fs::path& path : grading::release_paths(target)) {
+    if (fs::is_other(path)) fail_input("{}: neither a folder nor a file; allowed: another --out FOLDER", path.string());
     if (fs::exists(path) && !options.force) {
       fail_input("{} already exists; allowed: --force to replace it, --out FOLDER to write elsewhere", path.string());
     }

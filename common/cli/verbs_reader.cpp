@@ -54,7 +54,11 @@ Runner declare_test(Options& options) {
       .allow(not_empty("a file name"));
   options.option("--summary", given->summary, "Also append the results to this file as Markdown")
       .allow(not_empty("a file name"));
-  return runner(test, given, [=] { simulate(given->gpu, given->backend); });
+  return runner(test, given, [=] {
+    simulate(given->gpu, given->backend);
+    require_writable("--junit", given->junit);
+    require_writable("--summary", given->summary);
+  });
 }
 
 Runner declare_hint(Options& options) {

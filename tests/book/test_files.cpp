@@ -49,6 +49,17 @@ TEST_CASE("a file that cannot be read is named with the reason") {
   CHECK_THAT(message("."), ContainsSubstring("Is a directory"));
 }
 
+TEST_CASE("a pipe or a device is read only with a limit, and never replaced") {
+  const TemporaryFolder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THAT(message_of<std::runtime_error>([&] { read_file(folder / "pipe"); }), ContainsSubstring("not a regular"));
+  CHECK_THAT(message_of<std::runtime_error>([&] { write_file(folder / "pipe", "new"); }),
+             ContainsSubstring((folder / "pipe").string()) && ContainsSubstring("would be replaced"));
+  CHECK(fs::is_fifo(folder / "pipe"));
+  CHECK(count_files(folder.path()) == 1);
+  CHECK(read_file("/dev/zero", 3) == std::string(3, '\0'));
+}
+
 TEST_CASE("a failed write keeps the old file and leaves no temporary file") {
   const TemporaryFolder folder;
   folder.write("target/file", "old");

@@ -1,5 +1,6 @@
 // Bad input: exit code 2, a message that names the argument, its value and what is allowed, nothing on stdout, and no
 // file written.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -191,6 +192,28 @@ TEST_CASE("flags of run that make no sense are refused") {
       run_with({"extra"}, {"extra", "see ./workbook run --help"}),
   };
   for (const Case& wrong : cases) expect_refused(book, wrong);
+}
+
+TEST_CASE("a pipe or a device is neither read nor replaced, by any option that names a file") {
+  const WorkbookCopy book;
+  const std::filesystem::path path = scratch("pipe");
+  const std::string pipe = path.string();
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const std::vector<Case> cases{
+      {{"run", "--lse", pipe}, {"--lse " + pipe, "not a regular file", "allowed: a file name"}},
+      {{"run", "--q", pipe, "--k", pipe, "--v", pipe}, {"--q " + pipe, "not a regular file", "allowed: an .npy file"}},
+      {{"run", "--sink", pipe}, {"--sink " + pipe, "not a regular file", "allowed: an .npy file"}},
+      {{"test", "1.1", "--junit", pipe}, {"--junit " + pipe, "not a regular file", "allowed: a file name"}},
+      {{"test", "1.1", "--summary", pipe}, {"--summary " + pipe, "not a regular file", "allowed: a file name"}},
+      {{"trace", "1", "--html", pipe}, {"--html " + pipe, "not a regular file", "allowed: a file name"}},
+      {{"grade", "--results", pipe, pipe}, {"--results " + pipe, "not a regular file", "allowed: a file name"}},
+      {{"release", "--exercises", "1.1", "--force", "--out", pipe}, {pipe, "neither a folder nor a file", "allowed: "}},
+      {{"train", "--resume", pipe}, {"--resume " + pipe, "not a regular file", "allowed: a checkpoint"}},
+      {{"generate", "--from", pipe}, {"--from " + pipe, "not a regular file", "allowed: a checkpoint"}},
+      {{"bench", "--from", pipe}, {"--from " + pipe, "not a regular file", "allowed: a results.json"}},
+  };
+  for (const Case& wrong : cases) expect_refused(book, wrong);
+  CHECK(std::filesystem::is_fifo(path));
 }
 
 TEST_CASE("a folder that is not writable is refused beforehand") {
