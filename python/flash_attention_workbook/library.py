@@ -5,13 +5,14 @@ in WORKBOOK_LIBRARY (a file, or several separated by ":"), or built by ./workboo
 clone of the book.
 """
 
+import atexit
 import ctypes
 import functools
 import itertools
 import os
 import pathlib
 import re
-import shutil
+import stat
 import struct
 import tempfile
 import threading
@@ -38,6 +39,13 @@ class OpenExercise(WorkbookError):
 
 class KernelFailed(WorkbookError):
     """A kernel failed, or the simulator reports mistakes in it: races, accesses outside a tensor, …"""
+
+
+def refuse(name, value, allowed, why=""):
+    """Raises NotServed."""
+    text = " ".join(repr(value).split())  # on one line
+    text = text if len(text) <= 100 else text[:99] + "…"
+    raise NotServed(f"{name} = {text}: {why}allowed: {allowed}") from None
 
 
 _LATER_PARTS = ("softcap", "alibi", "lengths", "rope", "dropout")
@@ -161,22 +169,31 @@ class Plan:
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
 
-_versions = {}  # by path: what identifies the file that was loaded first
-_copies = {}  # by path and version: folders with copies of files that have replaced it
+_copies = {}  # by path and version: folders with copies of the files that were loaded
 
 
-def _file_to_load(path):
-    """The path; or, if this process has loaded another file from it, a copy of the file, since the operating system's
-    loader would return the first one again."""
+def _load(path):
+    """The library, from a copy of its file: a process ends whose file is overwritten, and for a path that it knows, the
+    operating system's loader returns the first file again."""
     path = os.path.abspath(path)
     status = os.stat(path)
-    version = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-    if _versions.setdefault(path, version) == version:
-        return path
-    if (path, version) not in _copies:
-        folder = _copies[path, version] = tempfile.TemporaryDirectory(prefix="workbook-")
-        shutil.copy2(path, folder.name)
-    return os.path.join(_copies[path, version].name, os.path.basename(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError("not a regular file")
+    version = path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    if version not in _copies:
+        code = pathlib.Path(path).read_bytes()
+        if code[:4] == b"\x7fELF" and len(code) >= 64:  # the table at its end; a file that ends before it would crash
+            begin, size, count = struct.unpack_from("<Q10xHH", code, 40)
+            if begin + size * count > len(code):
+                raise OSError(f"the file ends after {len(code)} of {begin + size * count} bytes")
+        folder = tempfile.TemporaryDirectory(prefix="workbook-")
+        pathlib.Path(folder.name, os.path.basename(path)).write_bytes(code)
+        atexit.register(folder.cleanup)
+        _copies[version] = folder
+    try:
+        return ctypes.CDLL(os.path.join(_copies[version].name, os.path.basename(path)))
+    except OSError:  # also in temporary folders from which nothing may run
+        return ctypes.CDLL(path)
 
 
 class Library:
@@ -185,10 +202,10 @@ class Library:
     def __init__(self, path):
         try:
             self.path = os.fsdecode(path)
-            self._c = c = ctypes.CDLL(_file_to_load(self.path))
+            self._c = c = _load(self.path)
             c.workbook_error.restype = c.workbook_backend.restype = ctypes.c_char_p
         except TypeError:
-            raise NotServed(f"path = {path!r}: allowed: the path of a library") from None
+            refuse("path", path, "the path of a library")
         except (OSError, ValueError, AttributeError) as error:  # no file, no path, and no library of the book
             raise Unavailable(f"library {path}: {error}") from None
         if c.workbook_interface() != INTERFACE:
@@ -330,7 +347,7 @@ def load(path):
 def library_for(backend):
     """The library of a backend, "sim" or "cuda". Unavailable, with the command that builds it, if there is none."""
     if not isinstance(backend, str) or backend not in ("sim", "cuda"):
-        raise NotServed(f"backend = {backend!r}: allowed: 'sim' and 'cuda'")
+        refuse("backend", backend, "'sim' and 'cuda'")
     library = _loaded.get(backend)
     if library is not None:
         return library

@@ -97,6 +97,10 @@ def reload(other):
         shutil.copy(os.environ["WORKBOOK_LIBRARY"], path)
         third = workbook.load(path)
         assert {stage.chapter for stage in third.stages} == {6, 8, 9}, third.stages
+        O_of_third = workbook.attention(Q, Q, Q, causal=True)
+        shutil.copy(other, path)  # in place
+        assert np.array_equal(workbook.attention(Q, Q, Q, causal=True), O_of_third), "a library that is overwritten"
+        assert {stage.chapter for stage in workbook.load(path).stages} == {15, 16}
         plan = second.plan("forward", "float16", (1, 2, 2, 70, 70, 64), 0.125, "window=20,0")
         again, lse = np.empty_like(O), np.empty((1, 2, 70), np.float32)
         second.run(plan, [x.ctypes.data for x in (Q, Q, Q, again, lse)])
