@@ -1,29 +1,34 @@
 """The checks of the arguments of the package's functions, at their entry. What needs the problem as a whole (sizes, the
 mask's numbers, sinks) is checked by the library. Independent of numpy and PyTorch."""
 
-import math
 import operator
 
-from .library import NotServed
+from .library import NotServed, refuse
 
 
-def _refuse(name, value, allowed):
-    text = repr(value)
-    text = text if len(text) <= 100 else text[:99] + "…"
-    raise NotServed(f"{name} = {text}: allowed: {allowed}") from None
+_TOO_LARGE = float.fromhex("0x1.ffffffp127")  # the least number that becomes infinite as a float
 
 
-def number(name, value, allowed="finite numbers"):
+def require_plain(name, value, allowed):
+    """Refuses what numpy or Python would convert without a word: text, complex numbers, objects and masked arrays."""
+    if type(value) not in (int, float, list, tuple) and not is_torch(value):
+        kind = getattr(getattr(value, "dtype", None), "kind", "f")
+        if isinstance(value, (str, bytes, bytearray, complex)) or kind in "OSUcMm" or hasattr(value, "mask"):
+            refuse(name, value, allowed)
+
+
+def number(name, value, allowed="finite numbers that a float can hold"):
     """A finite number, also from an array or a tensor without axes, but not one that needs a gradient."""
     if type(value) is not float:
-        if getattr(value, "shape", ()) != () or isinstance(value, (str, bytes)):
-            _refuse(name, value, allowed)
+        if getattr(value, "shape", ()) != ():
+            refuse(name, value, allowed)
+        require_plain(name, value, allowed)
         _refuse_gradient(name, value)
         try:
             value = float(value)
         except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a complex tensor
-            _refuse(name, value, allowed)
-    if not -math.inf < value < math.inf:  # math.isfinite() would stop torch.compile where a number is a variable
+            refuse(name, value, allowed)
+    if not -_TOO_LARGE < value < _TOO_LARGE:  # math.isfinite() would stop torch.compile where a number is a variable
         raise NotServed(f"{name} = {value}: allowed: {allowed}")
     return value
 
@@ -41,35 +46,43 @@ def whole_number(name, value, allowed="whole numbers"):
     if type(value) is int:
         return value
     try:
-        if getattr(value, "shape", ()) != ():
+        if getattr(value, "shape", ()) != () or getattr(getattr(value, "dtype", None), "kind", "i") == "b":
             raise TypeError
+        require_plain(name, value, allowed)
         return operator.index(value)
     except (TypeError, ValueError):
-        return _refuse(name, value, allowed)
+        return refuse(name, value, allowed)
 
 
 def flag(name, value):
     """True or False, also as 1 or 0 and as an array or a tensor without axes."""
     if value is True or value is False:
         return value
-    if getattr(value, "shape", ()) != () or value is None or isinstance(value, (str, bytes)):
-        _refuse(name, value, "True and False")
+    if getattr(value, "shape", ()) != () or value is None:
+        refuse(name, value, "True and False")
+    require_plain(name, value, "True and False")
     try:
         if value == 0 or value == 1:
             return bool(value)
     except (TypeError, ValueError):
         pass
-    return _refuse(name, value, "True and False")
+    return refuse(name, value, "True and False")
+
+
+def _elements(name, values, allowed):
+    """Those of a sequence, as a tuple. Sets have no order, and dicts another meaning."""
+    require_plain(name, values, allowed)
+    try:
+        if isinstance(values, (set, frozenset, dict)):
+            raise TypeError
+        return tuple(values)
+    except TypeError:
+        return refuse(name, values, allowed)
 
 
 def numbers(name, values):
     """Integers, as a tuple."""
-    try:
-        each = tuple(values)
-    except TypeError:
-        _refuse(name, values, "a sequence of whole numbers")
-    if isinstance(values, (str, bytes)):
-        _refuse(name, values, "a sequence of whole numbers")
+    each = _elements(name, values, "a sequence of whole numbers")
     return tuple(whole_number(f"{name}[{i}]", value) for i, value in enumerate(each))
 
 
@@ -78,28 +91,22 @@ def window(name, value):
     allowed = "2 whole numbers, or one for both sides; None and negative numbers mean no end"
     if value is None or type(value) is int or getattr(value, "shape", None) == ():
         value = value, value
-    try:
-        sides = tuple(value)
-    except TypeError:
-        _refuse(name, value, allowed)
-    if isinstance(value, (str, bytes)) or len(sides) != 2:
-        _refuse(name, value, allowed)
+    sides = _elements(name, value, allowed)
+    if len(sides) != 2:
+        refuse(name, value, allowed)
     sides = [-1 if x is None else whole_number(f"{name}[{i}]", x, allowed) for i, x in enumerate(sides)]
     return max(sides[0], -1), max(sides[1], -1)
 
 
-def _is_sequence(x):
+def is_sequence(x):
     return not isinstance(x, int) and hasattr(x, "__len__") and getattr(x, "shape", None) != ()
 
 
 def lengths_of(value):
     """The lengths of packed sequences: of Q, and of K or None if they are the same. value: lengths, or two sequences of
     lengths."""
-    try:
-        pair = tuple(value)
-    except TypeError:
-        _refuse("lengths", value, "a sequence of whole numbers, or two sequences")
-    if len(pair) != 2 or not all(_is_sequence(x) for x in pair):
+    pair = _elements("lengths", value, "a sequence of whole numbers, or two sequences")
+    if len(pair) != 2 or not all(is_sequence(x) for x in pair):
         return _lengths("lengths", pair), None
     of_queries, of_keys = _lengths("lengths[0]", pair[0]), _lengths("lengths[1]", pair[1])
     if len(of_queries) != len(of_keys):
@@ -128,7 +135,7 @@ def starts(name, values, rows):
     """The lengths between FlashAttention's cu_seqlens, of tensors with this number of rows."""
     given = numbers(name, values)
     if not given or given[0] != 0 or any(a > b for a, b in zip(given, given[1:])):
-        _refuse(name, list(given), "whole numbers in ascending order, the first of which is 0")
+        refuse(name, list(given), "whole numbers in ascending order, the first of which is 0")
     if given[-1] != rows:
         raise NotServed(f"{name}[{len(given) - 1}] = {given[-1]}: allowed: {rows}, the number of rows")
     return tuple(b - a for a, b in zip(given, given[1:]))
@@ -142,19 +149,42 @@ def slopes(H):
     return regular if power == H else regular + slopes(2 * power)[::2][: H - power]
 
 
-def require_usual_slopes(given, H):
-    """NotServed for alibi_slopes, (H) or (B, H), that are not slopes(H). Waits for the device."""
-    if getattr(given, "shape", ())[-1:] != (H,):
-        _refuse("alibi_slopes", given, f"the usual slopes, ({H},) or (B, {H})")
+def require_usual_slopes(given, B, H):
+    """NotServed for alibi_slopes, (H) or (B, H), that are not slopes(H). B = None: any. Waits for the device."""
+    allowed = f"the usual slopes, ({H},) or ({'B' if B is None else B}, {H})"
+    require_plain("alibi_slopes", given, allowed)
     _refuse_gradient("alibi_slopes", given)
     if is_torch(given) and backend_of(given).is_compiling():
         raise NotServed("alibi_slopes: torch.compile cannot read them on the host, where they are compared: allowed: "
                         "attention() with mask = 'causal+alibi'")  # fmt: skip
-    rows = given.tolist()
-    for row in rows if len(given.shape) > 1 else [rows]:
+    rows = given.tolist() if hasattr(given, "tolist") else given
+    is_list = lambda x: isinstance(x, (list, tuple))
+    nested = is_list(rows) and any(map(is_list, rows))
+    rows = rows if nested else [rows]
+    if not all(is_list(row) and len(row) == H for row in rows) or (nested and B is not None and len(rows) != B):
+        refuse("alibi_slopes", given, allowed)
+    for row in rows:
         for h, (slope, usual) in enumerate(zip(row, slopes(H))):
-            if not abs(slope - usual) <= 1e-5 * usual:
+            if not abs(number(f"alibi_slopes[{h}]", slope) - usual) <= 1e-5 * usual:
                 raise NotServed(f"alibi_slopes[{h}] = {slope}: allowed: {usual:.6g}, the usual slope")
+
+
+def cache_strides(writes, **caches):
+    """Those of page, head, key and element of both caches, in elements; 0 along axes of one element. caches: the sizes,
+    the strides in elements, and the address of each. NotServed for what no stage reads, or new keys cannot be stored
+    in."""
+    each = [[step if size > 1 else 0 for size, step in zip(*of[:2])] for of in caches.values()]
+    for (name, (sizes, given, address)), strides in zip(caches.items(), each):
+        if strides != each[0]:
+            refuse(f"{name}.strides", given, f"k_cache's, {next(iter(caches.values()))[1]}")
+        if any(step < 0 or step % 8 != 0 for step in strides[:3]) or (strides[3] != 1 and sizes[3] > 1):
+            refuse(f"{name}.strides", given, "multiples of 8 elements from 0 on, and then 1")
+        if writes and any(step == 0 and size > 1 for step, size in zip(strides, sizes)):
+            refuse(f"{name}.strides", given, "with new keys, no 0")
+        if address % 16 != 0:
+            refuse(f"{name}'s address", address, "multiples of 16")
+    page, key, head, element = each[0]
+    return page, head, key, element
 
 
 def padded_head_dim(dims, d):
@@ -184,14 +214,14 @@ def arrays(axes, **given):
     for name, array in given.items():
         count = getattr(array, "ndim", None)
         if count is None:
-            _refuse(name, array, f"arrays and tensors, {axes}")
+            refuse(name, array, f"arrays and tensors, {axes}")
         if count != axes.count(",") + 1:
             raise NotServed(f"{name}.shape = {tuple(array.shape)}: allowed: {axes}")
         of_torch = is_torch(array)
         if of_torch and (array.is_sparse or array.is_sparse_csr or array.is_nested):
             raise NotServed(f"{name} = a sparse or nested tensor: allowed: dense tensors")
-        if not of_torch and hasattr(array, "mask"):
-            raise NotServed(f"{name} = a masked array, whose mask no stage reads: allowed: arrays without a mask")
+        if not of_torch:
+            require_plain(name, array, "arrays of real numbers, without a mask")
         first = first or (name, of_torch)
         if of_torch != first[1]:
             kinds = "an array", "a tensor"
@@ -203,7 +233,9 @@ def checked(causal, scale, deterministic, mask, lengths):
     if scale is not None:
         scale = number("scale", scale)
     if mask is not None and not (isinstance(mask, str) and mask.isascii() and mask.isprintable()):
-        _refuse("mask", mask, "None and a text such as 'causal'")
+        refuse("mask", mask, "None and a text such as 'causal'")
     if lengths is not None:
         lengths = lengths_of(lengths)
+        if mask is not None and ("lengths=" in mask or "documents=" in mask):
+            refuse("lengths", lengths[0], "only one of the two", f"with mask = {mask} ")
     return flag("causal", causal), scale, flag("deterministic", deterministic), mask, lengths

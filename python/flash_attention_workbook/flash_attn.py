@@ -33,7 +33,7 @@ def _attention(
     q, k, v, lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
     return_attn_probs, fallback, sink, pad,
 ):  # fmt: skip
-    """The results of a function of flash_attn. lengths: None; or for packed sequences, a function of q and k."""
+    """The results of a function of flash_attn. lengths: for packed sequences, cu_seqlens_q and cu_seqlens_k."""
     packed = lengths is not None
     entry.arrays("(T, H, d)" if packed else "(B, N, H, d)", q=q, k=k, v=v)
     window = entry.window("window_size", window_size)
@@ -46,13 +46,14 @@ def _attention(
     causal, fallback = entry.flag("causal", causal), entry.flag("fallback", fallback)
     return_attn_probs = entry.flag("return_attn_probs", return_attn_probs)
     if alibi_slopes is not None:
-        entry.require_usual_slopes(alibi_slopes, q.shape[-2])
+        B = q.shape[0] if not packed else len(lengths[0]) - 1 if entry.is_sequence(lengths[0]) else None
+        entry.require_usual_slopes(alibi_slopes, B, q.shape[-2])
     mask = _mask(causal, window, softcap, alibi_slopes is not None)
     given = [_heads_first(x, packed) for x in (q, k, v)]
     if dropout_p == 0:
         options = entry.checked(False, softmax_scale, deterministic, mask, None)[:3]
         of = entry.backend_of(q)
-        sequences = None if lengths is None else lengths(q, k)
+        sequences = _lengths(q, k, *lengths) if packed else None
         options = *options, return_attn_probs, fallback, mask, sink, sequences, entry.flag("pad", pad)
         try:
             results = of.attention(*given, *options)
@@ -80,18 +81,14 @@ def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_
     return torch_operators.by_pytorch(*given, scale, mask, sink, None, dropout_p)[0]
 
 
-def _lengths(cu_seqlens_q, cu_seqlens_k):
-    """A function that returns the lengths of attention(), after the checks of the other arguments."""
+def _lengths(q, k, cu_seqlens_q, cu_seqlens_k):
+    """The lengths of attention()."""
+    given = ("cu_seqlens_q", cu_seqlens_q, q.shape[0]), ("cu_seqlens_k", cu_seqlens_k, k.shape[0])
+    if entry.is_torch(cu_seqlens_q) and entry.is_torch(cu_seqlens_k):
+        from . import torch_operators
 
-    def lengths(q, k):
-        given = ("cu_seqlens_q", cu_seqlens_q, q.shape[0]), ("cu_seqlens_k", cu_seqlens_k, k.shape[0])
-        if entry.is_torch(cu_seqlens_q) and entry.is_torch(cu_seqlens_k):
-            from . import torch_operators
-
-            return torch_operators.lengths_from(given)
-        return entry.lengths_of([entry.starts(*each) for each in given])
-
-    return lengths
+        return torch_operators.lengths_from(given)
+    return entry.lengths_of([entry.starts(*each) for each in given])
 
 
 def _parts(name, packed, count, axes, axis):
@@ -171,10 +168,10 @@ def flash_attn_varlen_func(
     The other arguments, errors and the source are flash_attn_func()'s; softmax_lse is (H, Tq).
     """
     if block_table is not None:
-        raise NotServed("block_table: no stage supports it with packed sequences; allowed: None, or "
-                        "flash_attn_with_kvcache(), whose queries are (B, Nq, H, d)")  # fmt: skip
+        allowed = "None, or flash_attn_with_kvcache(), whose queries are (B, Nq, H, d)"
+        entry.refuse("block_table", block_table, allowed, "no stage supports it with packed sequences; ")
     return _attention(
-        q, k, v, _lengths(cu_seqlens_q, cu_seqlens_k), dropout_p, softmax_scale, causal, window_size, softcap,
+        q, k, v, (cu_seqlens_q, cu_seqlens_k), dropout_p, softmax_scale, causal, window_size, softcap,
         alibi_slopes, deterministic, return_attn_probs, fallback, sink, pad,
     )  # fmt: skip
 

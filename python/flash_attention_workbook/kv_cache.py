@@ -7,12 +7,6 @@ from . import checked as entry
 from .library import NotServed
 
 
-def _require(name, value, allowed):
-    """NotServed for an argument of the original function that no stage supports."""
-    if value is not None:
-        raise NotServed(f"{name}: no stage supports it with a cache; allowed: {allowed}")
-
-
 def _rotated(x, cos, sin, positions, interleaved):
     """RoPE: x, (B, N, H, d), with the rows of cos and sin, (L, r/2), of its positions, (B, N). Rotates r elements of
     each row. Source: Su et al. 2021 (RoFormer), section 3.4.2."""
@@ -31,14 +25,16 @@ def _float(x):
 
 def _append(k_cache, v_cache, k, v, table, positions):
     """Stores the new keys at their positions, (B, N), in the caches, in place."""
-    of, page_size = entry.backend_of(k_cache), k_cache.shape[1]
-    pages = of.pages_of(table, positions, page_size)
-    of.require_places(pages, positions, table, k_cache)
+    page_size = k_cache.shape[1]
+    pages = entry.backend_of(k_cache).pages_of(table, positions, page_size)
     k_cache[pages, positions % page_size], v_cache[pages, positions % page_size] = k, v
 
 
-def _require_new_keys(q, k_cache, k, v, rotary_cos, rotary_sin, Nk):
-    """NotServed for new keys or tables of RoPE with other shapes than the caches'."""
+def _checked_tables(q, k_cache, k, v, rotary_cos, rotary_sin, least):
+    """The tables of RoPE. NotServed for new keys or tables that do not fit the caches. least: rows of the tables."""
+    for name, new in (("k", k), ("v", v)):
+        if new is not None:
+            entry.arrays("(B, N, Hkv, d)", q=q, **{name: new})
     if (k is None) != (v is None):
         raise NotServed(f"{'v' if v is None else 'k'} = None: allowed: both k and v, or neither")
     if (rotary_cos is None) != (rotary_sin is None):
@@ -46,20 +42,23 @@ def _require_new_keys(q, k_cache, k, v, rotary_cos, rotary_sin, Nk):
         raise NotServed(f"{missing} = None: allowed: both rotary_cos and rotary_sin, or neither")
     if k is None:
         if rotary_cos is not None:
-            raise NotServed("rotary_cos: allowed with new keys k and v, which it rotates too")
-        return
-    entry.arrays("(B, N, Hkv, d)", k=k, v=v)
+            entry.refuse("rotary_cos", rotary_cos, "None without new keys k and v, which it rotates too")
+        return None, None
     wanted = (q.shape[0], k.shape[1], *k_cache.shape[2:])
+    native = lambda x: x.dtype if entry.is_torch(x) else x.dtype.newbyteorder("=")
     for name, new in (("k", k), ("v", v)):
-        if tuple(new.shape) != wanted or new.dtype != k_cache.dtype:
-            raise NotServed(f"{name}: {tuple(new.shape)}, {new.dtype}; allowed: {wanted}, {k_cache.dtype}")
+        if tuple(new.shape) != wanted or native(new) != native(q):
+            raise NotServed(f"{name}: {tuple(new.shape)}, {new.dtype}; allowed: {wanted}, {native(q)}, as q")
     if rotary_cos is None:
-        return
+        return None, None
     entry.arrays("(L, r/2)", rotary_cos=rotary_cos, rotary_sin=rotary_sin)
+    real = entry.backend_of(q).real
+    cos, sin = real("rotary_cos", rotary_cos, "(L, r/2)", q), real("rotary_sin", rotary_sin, "(L, r/2)", q)
     rows, half = rotary_cos.shape
-    if rotary_sin.shape != rotary_cos.shape or rows < Nk or not 0 < 2 * half <= q.shape[-1]:
+    if rotary_sin.shape != rotary_cos.shape or rows < least or not 0 < 2 * half <= q.shape[-1]:
         raise NotServed(f"rotary_cos.shape, rotary_sin.shape = {tuple(rotary_cos.shape)}, {tuple(rotary_sin.shape)}: "
-                        f"allowed: both (L, r/2) with L from {Nk} on and r up to {q.shape[-1]}")  # fmt: skip
+                        f"allowed: both (L, r/2) with L from {least} on and r up to {q.shape[-1]}")  # fmt: skip
+    return cos, sin
 
 
 def flash_attn_with_kvcache(
@@ -85,48 +84,64 @@ def flash_attn_with_kvcache(
     chooses. return_softmax_lse: (O, LSE), with the LSE (B, H, Nq) in natural units, float32; -inf without keys.
 
     Raises NotServed, which names the argument, its value and what is allowed; for a window, a softcap, ALiBi and
-    cache_leftpad too. Sources: Dao et al. 2023 (Flash-Decoding), Kwon et al. 2023 (PagedAttention), section 4.1.
+    cache_leftpad too, and for caches in the other byte order. A refused call leaves the caches as they were.
+    Sources: Dao et al. 2023 (Flash-Decoding), Kwon et al. 2023 (PagedAttention), section 4.1.
     """
     entry.arrays("(B, N, H, d)", q=q, k_cache=k_cache, v_cache=v_cache)
     causal, num_splits = entry.flag("causal", causal), entry.whole_number("num_splits", num_splits)
+    interleaved = entry.flag("rotary_interleaved", rotary_interleaved)
     return_softmax_lse = entry.flag("return_softmax_lse", return_softmax_lse)
     window = entry.window("window_size", window_size)
     if window[0] != -1 or window[1] not in (-1, 0) or (window[1] == 0 and not causal):
         raise NotServed(f"window_size = {window}: no stage supports a window with a cache; allowed: (-1, -1)")
     if softcap is not None and entry.number("softcap", softcap) != 0:
         raise NotServed(f"softcap = {softcap}: no stage supports it with a cache; allowed: 0")
-    _require("alibi_slopes", alibi_slopes, "None")
-    _require("cache_leftpad", cache_leftpad, "None")
-    scale = entry.number("softmax_scale", q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale)
-    if block_table is not None and cache_batch_idx is not None:
-        raise NotServed("block_table, cache_batch_idx: allowed: only one of the two")
+    for name, value in (("alibi_slopes", alibi_slopes), ("cache_leftpad", cache_leftpad)):
+        if value is not None:
+            entry.refuse(name, value, "None", "no stage supports it with a cache; ")
+    scale = max(q.shape[-1], 1) ** -0.5 if softmax_scale is None else entry.number("softmax_scale", softmax_scale)
     if v_cache.shape != k_cache.shape or k_cache.shape[-1] != q.shape[-1]:
         raise NotServed(f"q.shape, k_cache.shape, v_cache.shape = {tuple(q.shape)}, {tuple(k_cache.shape)}, "
                         f"{tuple(v_cache.shape)}: allowed: the same for both caches, and the same d")  # fmt: skip
-    of, B, page_size = entry.backend_of(q), q.shape[0], k_cache.shape[1]
-    of.require_no_gradient(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
-    table = None
+    of, B, (pages, page_size) = entry.backend_of(q), q.shape[0], k_cache.shape[:2]
+    table, named = None, "block_table[{}, {}]"
     if block_table is not None:
-        table = of.integers("block_table", block_table, (B, None), q)
+        table = of.integers("block_table", block_table, (B, None), q, 0, max(pages - 1, 0))
+        if cache_batch_idx is not None:
+            entry.refuse("cache_batch_idx", cache_batch_idx, "None with a block_table")
     elif cache_batch_idx is not None:
-        table = of.integers("cache_batch_idx", cache_batch_idx, (B,), q)[:, None]
-    elif k_cache.shape[0] != B:
+        named = "cache_batch_idx[{}]"
+        table = of.integers("cache_batch_idx", cache_batch_idx, (B,), q, 0, max(pages - 1, 0))[:, None]
+    elif pages != B:
         raise NotServed(f"k_cache.shape = {tuple(k_cache.shape)}: allowed: {B} requests, as q, or a block_table")
-    Nk = page_size * (1 if table is None else table.shape[1])
-    lengths = of.integers("cache_seqlens", Nk if cache_seqlens is None else cache_seqlens, (B,), q)
-    _require_new_keys(q, k_cache, k, v, rotary_cos, rotary_sin, Nk)
+    M = 1 if table is None else table.shape[1]
+    Nk = page_size * M if pages else 0
+    rotates = q.shape[1] if causal else 1
+    cos, sin = _checked_tables(q, k_cache, k, v, rotary_cos, rotary_sin, max(Nk, rotates))
+    of.require_no_gradient(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
+    new = 0 if k is None else k.shape[1]
+    if k is not None and cache_seqlens is None:
+        raise NotServed("cache_seqlens = None: allowed: with new keys, the number of keys before them")
+    if new > Nk:
+        raise NotServed(f"k.shape = {tuple(k.shape)}: allowed: 0 to {Nk} new keys")
+    most = Nk - new if cos is None else min(Nk - new, cos.shape[0] - rotates)
+    lengths = of.integers("cache_seqlens", Nk if cache_seqlens is None else cache_seqlens, (B,), q, 0, most)
+    options = scale, causal, max(-(2**31), min(num_splits, 2**31 - 1))
+    try:
+        how = of.plan_of_decode(q, k_cache, v_cache, M, *options, new > 0)
+    except NotServed as error:
+        text = str(error).replace(f"splits = {options[-1]}:", f"num_splits = {num_splits}:")
+        raise NotServed(text) from None
+    of.require_places(lengths, table, named, k_cache, new, most)
+    # From here on nothing is refused, so that a call that is refused leaves the caches as they were.
     if k is not None:
-        if cache_seqlens is None:
-            raise NotServed("cache_seqlens = None: allowed with new keys: the number of keys before them")
-        positions = of.positions(lengths, k.shape[1])
-        if rotary_cos is not None:
-            interleaved = entry.flag("rotary_interleaved", rotary_interleaved)
-            of_q = of.positions(lengths, q.shape[1]) if causal else of.positions(lengths, 1)
-            k = _rotated(k, rotary_cos, rotary_sin, positions, interleaved)
-            q = _rotated(q, rotary_cos, rotary_sin, of_q, interleaved)
-        _append(k_cache, v_cache, k, v, table, positions)
-        lengths = lengths + k.shape[1]
-    O, lse = of.decode(q, k_cache, v_cache, _as_int32(lengths), table, scale, causal, num_splits)
+        positions = of.positions(lengths, new)
+        if cos is not None:
+            k = _rotated(k, cos, sin, positions, interleaved)
+            q = _rotated(q, cos, sin, of.positions(lengths, rotates), interleaved)
+        if new > 0:
+            _append(k_cache, v_cache, k, v, table, positions)
+    O, lse = of.decode(how, q, k_cache, v_cache, _as_int32(lengths) + new, table, *options)
     return (O, lse) if return_softmax_lse else O
 
 

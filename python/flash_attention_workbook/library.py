@@ -338,7 +338,8 @@ _lock = threading.Lock()
 
 
 def load(path):
-    """Loads a library, uses it for all later calls on its backend, and returns it."""
+    """Loads a copy of a library, uses it for all later calls on its backend, and returns it. NotServed for what is no
+    path, Unavailable for what is no library."""
     library = Library(path)
     _loaded[library.backend] = library
     return library

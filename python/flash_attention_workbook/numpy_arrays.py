@@ -36,20 +36,33 @@ def sizes_of(Q, K, V):
     return B, H, Hkv, Nq, Nk, d
 
 
+def _array(name, value, allowed):
+    """The value as an array. NotServed for text, sequences of several lengths, masked arrays and so on."""
+    for each in [value, *value] if isinstance(value, (list, tuple)) else [value]:
+        entry.require_plain(name, each, allowed)
+    try:
+        return numpy.asarray(value)
+    except ValueError:
+        return entry.refuse(name, value, allowed)
+
+
+def real(name, value, allowed, like=None):
+    """An array of real numbers. like: for tensors."""
+    array = _array(name, value, allowed)
+    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
+        entry.refuse(name, value, "float32, or another type of real numbers", f"{name}.dtype = {array.dtype}: ")
+    return array
+
+
 def _sink(sink, H):
     """The sinks as float32; None if there are none."""
     if sink is None:
         return None
-    try:
-        sink = numpy.asarray(sink)
-    except ValueError:  # of lists in lists
-        raise NotServed(f"sink = {sink}: allowed: {(H,)}, one number for each query head") from None
-    if sink.dtype.kind not in "fiu" and sink.dtype.name != "bfloat16":
-        raise NotServed(f"sink.dtype = {sink.dtype}: allowed: float32, or another type of real numbers")
-    if sink.shape != (H,):
-        raise NotServed(f"sink.shape = {sink.shape}: allowed: {(H,)}, one for each query head")
+    array = real("sink", sink, f"{(H,)}, one number for each query head")
+    if array.shape != (H,):
+        entry.refuse("sink", sink, f"{(H,)}, one for each query head", f"sink.shape = {array.shape}: ")
     with numpy.errstate(over="ignore"):  # the library refuses what becomes infinite
-        return dense(sink.astype(numpy.float32))
+        return dense(array.astype(numpy.float32))
 
 
 def _padded(pad, mask, *arrays):
@@ -173,20 +186,24 @@ def require_no_gradient(**arrays):
     """Arrays have no gradients."""
 
 
-def integers(name, value, shape, like):
-    """An array of integers of this shape, in which None is any size. One number stands for all."""
-    array = numpy.asarray(value)
-    if array.shape == () and len(shape) == 1:
+def integers(name, value, shape, like, least, most):
+    """An array of integers of this shape, in which None is any size. One number stands for all. least, most: for the
+    message; what they allow is checked by require_places()."""
+    sizes = f"({', '.join('M' if size is None else str(size) for size in shape)})"
+    allowed = f"{sizes}, whole numbers from {least} to {most}"
+    array = _array(name, value, allowed)
+    if array.dtype.kind not in "iu":
+        entry.refuse(name, value, allowed, f"{array.shape}, {array.dtype}; ")
+    if array.ndim == 0 and len(shape) == 1:
         array = numpy.full(shape, array)
-    allowed = f"({', '.join('M' if size is None else str(size) for size in shape)})"
-    if array.dtype.kind not in "iu" or [n or m for n, m in zip(shape, array.shape)] != list(array.shape):
-        raise NotServed(f"{name}: {array.shape}, {array.dtype}; allowed: {allowed}, whole numbers")
-    return array.astype(numpy.int64)
+    if array.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, array.shape)):
+        entry.refuse(name, value, allowed, f"{array.shape}, {array.dtype}; ")
+    return array
 
 
 def positions(lengths, count):
     """Those of the tokens that follow each request's keys: (B, count)."""
-    return lengths[:, None] + numpy.arange(count)
+    return lengths.astype(numpy.int64)[:, None] + numpy.arange(count)
 
 
 def pages_of(table, positions, page_size):
@@ -196,41 +213,46 @@ def pages_of(table, positions, page_size):
     return numpy.take_along_axis(table, numpy.minimum(positions // page_size, table.shape[1] - 1), 1)
 
 
-def require_places(pages, positions, table, k_cache):
-    """NotServed for new keys that have no place in the cache."""
-    Nk = k_cache.shape[1] * (1 if table is None else table.shape[1])
-    if positions.size and not 0 <= positions.min() <= positions.max() < Nk:
-        last = int(positions.max()) if positions.max() >= Nk else int(positions.min())
-        raise NotServed(f"cache_seqlens: a new key would have position {last}: allowed: 0 to {Nk - 1}")
-    if pages.size and not 0 <= pages.min() <= pages.max() < len(k_cache):
-        page = int(pages.max()) if pages.max() >= len(k_cache) else int(pages.min())
-        raise NotServed(f"block_table: a new key would be in page {page}: allowed: 0 to {len(k_cache) - 1}")
+def _require_range(name, array, most, where=True):
+    wrong = numpy.argwhere(((array < 0) | (array > most)) & where)
+    if len(wrong):
+        at = tuple(wrong[0].tolist())
+        raise NotServed(f"{name.format(*at)} = {array[at]}: allowed: 0 to {most}")
 
 
-def _cache_strides(*caches):
-    """Those of page, head, key and element, in elements. NotServed unless all have the same."""
-    each = [[stride // array.itemsize if size > 1 else 0 for size, stride in zip(array.shape, array.strides)]
-            for array in caches]  # fmt: skip
-    if any(strides != each[0] for strides in each):
-        raise NotServed(f"v_cache.strides = {caches[1].strides}: allowed: k_cache's, {caches[0].strides}")
-    page, key, head, element = each[0]
-    return page, head, key, element
+def require_places(lengths, table, named, k_cache, new, most):
+    """NotServed for requests with more keys than `most`, or with keys, `new` of them new, in no page. named: what an
+    element of the table is called, as a format."""
+    _require_range("cache_seqlens[{}]", lengths, most)
+    if table is not None:
+        is_read = numpy.arange(table.shape[1]) * k_cache.shape[1] < lengths[:, None].astype(numpy.int64) + new
+        _require_range(named, table, max(len(k_cache) - 1, 0), is_read)
 
 
-def decode(q, k_cache, v_cache, lengths, table, scale, causal, splits):
-    """O and LSE. q: (B, Nq, H, d); the caches: (pages, page_size, Hkv, d); lengths: (B), int32; table: (B, M)."""
+def plan_of_decode(q, k_cache, v_cache, M, scale, causal, splits, writes):
+    """The library and the plan; no plan without keys or queries. NotServed for caches that no stage reads, or that are
+    to be written and cannot be."""
     for name, array in (("k_cache", k_cache), ("v_cache", v_cache)):
-        if array.dtype != q.dtype:
-            raise NotServed(f"{name}.dtype = {array.dtype}: allowed: {q.dtype}, as q")
-    B, Nq, H, d = q.shape
-    pages, page_size, Hkv, _ = k_cache.shape
-    Nk = page_size * (1 if table is None else table.shape[1])
+        if array.dtype != q.dtype.newbyteorder("="):
+            raise NotServed(f"{name}.dtype = {array.dtype}: allowed: {q.dtype.newbyteorder('=')}, as q")
+        if writes and not array.flags.writeable:
+            raise NotServed(f"{name}.flags.writeable = False: allowed: True, with new keys")
+    (B, Nq, H, d), (pages, page_size, Hkv, _) = q.shape, k_cache.shape
+    steps = lambda x: tuple(step / x.itemsize if step % x.itemsize else step // x.itemsize for step in x.strides)
+    of_k, of_v = ((x.shape, steps(x), x.ctypes.data) for x in (k_cache, v_cache))
+    cache = max(page_size, 1), max(pages, 1), splits, entry.cache_strides(writes, k_cache=of_k, v_cache=of_v)
+    sizes = max(B, 1), H, Hkv, max(Nq, 1), max(page_size * M, 1), d
+    library, mask = library_for("sim"), "causal" if causal else "none"
+    plan = library.plan("forward", k_cache.dtype.name, sizes, scale, mask, cache=cache)
+    return library, plan if B and Nq and page_size * M and pages else None
+
+
+def decode(how, q, k_cache, v_cache, lengths, table, *options):
+    """O and LSE. how: plan_of_decode()'s result; lengths: (B), int32; table: (B, M); options: for tensors."""
+    library, plan = how
     Q = dense(q.swapaxes(1, 2))
-    O, lse = dense(numpy.zeros_like(Q)), dense(numpy.full((B, H, Nq), -math.inf, numpy.float32))
-    if B and Nq and Nk and pages:
-        library, sizes = library_for("sim"), (B, H, Hkv, Nq, Nk, d)
-        cache = page_size, pages, splits, _cache_strides(k_cache, v_cache)
-        plan = library.plan("forward", Q.dtype.name, sizes, scale, "causal" if causal else "none", cache=cache)
+    O, lse = dense(numpy.zeros_like(Q)), dense(numpy.full(Q.shape[:3], -math.inf, numpy.float32))
+    if plan is not None:
         table = None if table is None else dense(table.astype(numpy.int32))
         arrays = [Q, k_cache, v_cache, O, lse, dense(lengths), table]
         library.run(plan, [0 if array is None else array.ctypes.data for array in arrays], keep=arrays)

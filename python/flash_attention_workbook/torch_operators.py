@@ -310,28 +310,25 @@ torch.library.define(
 )
 
 
-def _decode(q, k_cache, v_cache, lengths, table, scale, causal, splits):
-    B, Nq, H, d = q.shape
-    pages, page_size, Hkv, _ = k_cache.shape
-    Nk = page_size * (1 if table is None else table.shape[1])
+def _decode(q, k_cache, v_cache, lengths, table, scale, causal, splits, how=None):
+    M = 1 if table is None else table.shape[1]
+    library, plan = how or _plan_of_decode(q, k_cache, v_cache, M, scale, causal, splits, False)
     Q = dense(q.transpose(1, 2))
-    O, lse = torch.empty_like(Q), Q.new_empty((B, H, Nq), dtype=torch.float32)
-    if B == 0 or Nq == 0 or Nk == 0 or pages == 0:
+    O, lse = torch.empty_like(Q), Q.new_empty(Q.shape[:3], dtype=torch.float32)
+    if plan is None:
         return O.zero_().transpose(1, 2).contiguous(), lse.fill_(-math.inf)
-    strides = _cache_strides(k_cache)
-    if _cache_strides(v_cache) != strides:
-        raise NotServed(f"v_cache.stride() = {v_cache.stride()}: allowed: k_cache's, {k_cache.stride()}")
-    library, element = library_for("cuda" if q.is_cuda else "sim"), _ELEMENTS.get(q.dtype) or str(q.dtype)[6:]
-    cache = page_size, pages, splits, strides
-    plan = library.plan("forward", element, (B, H, Hkv, Nq, Nk, d), scale, "causal" if causal else "none", cache=cache)
     _run(library, plan, (Q, k_cache, v_cache, O, lse, lengths, table), ())
     return O.transpose(1, 2).contiguous(), lse
 
 
-def _cache_strides(cache):
-    """Those of page, head, key and element."""
-    page, key, head, element = [step if size > 1 else 0 for size, step in zip(cache.shape, cache.stride())]
-    return page, head, key, element
+def _plan_of_decode(q, k_cache, v_cache, M, scale, causal, splits, writes):
+    (B, Nq, H, d), (pages, page_size, Hkv, _) = q.shape, k_cache.shape
+    of_k, of_v = ((x.shape, x.stride(), x.data_ptr()) for x in (k_cache, v_cache))
+    cache = max(page_size, 1), max(pages, 1), splits, entry.cache_strides(writes, k_cache=of_k, v_cache=of_v)
+    sizes, mask = (max(B, 1), H, Hkv, max(Nq, 1), max(page_size * M, 1), d), "causal" if causal else "none"
+    library, element = library_for("cuda" if q.is_cuda else "sim"), _ELEMENTS.get(q.dtype) or str(q.dtype)[6:]
+    plan = library.plan("forward", element, sizes, scale, mask, cache=cache)
+    return library, plan if B and Nq and page_size * M and pages else None
 
 
 def _fake_decode(q, k_cache, v_cache, lengths, table, scale, causal, splits):
@@ -543,14 +540,22 @@ def _cast(query, key, value):
 
 def _sink(sink, query):
     """The sinks as a tensor of float32. NotServed for what is none of real numbers."""
-    if not isinstance(sink, Tensor):
+    return real("sink", sink, f"{(query.shape[1],)}, one number for each query head", query).float()
+
+
+def real(name, value, allowed, like):
+    """A tensor of real numbers, on the device of `like` if it is none yet."""
+    if not isinstance(value, Tensor):
+        entry.require_plain(name, value, allowed)
         try:
-            sink = torch.tensor(sink, device=query.device)
+            value = torch.tensor(value, device=like.device)
         except (TypeError, ValueError, RuntimeError):
-            raise NotServed(f"sink = {sink}: allowed: {(query.shape[1],)}, one number for each query head") from None
-    if sink.is_complex() or sink.dtype == torch.bool:
-        raise NotServed(f"sink.dtype = {sink.dtype}: allowed: torch.float32, or another type of real numbers")
-    return sink.float()
+            entry.refuse(name, value, allowed)
+    if value.is_complex() or value.dtype == torch.bool:
+        raise NotServed(f"{name}.dtype = {value.dtype}: allowed: torch.float32, or another type of real numbers")
+    if value.device != like.device:
+        raise NotServed(f"{name}.device = {value.device}: allowed: {like.device}")
+    return value
 
 
 def lengths_from(given):
@@ -611,21 +616,27 @@ def require_no_gradient(**tensors):
             raise NotServed(f"{name}.requires_grad = True: decoding has no gradients; allowed under torch.no_grad()")
 
 
-def integers(name, value, shape, like):
+def integers(name, value, shape, like, least, most):
     """A tensor of integers of this shape, in which None is any size, on the device of `like`. One number stands for
-    all."""
+    all. least, most: see numpy_arrays."""
+    sizes = f"({', '.join('M' if size is None else str(size) for size in shape)})"
+    allowed = f"{sizes}, whole numbers from {least} to {most} on {like.device}"
     if type(value) is int and len(shape) == 1:  # which a CUDA graph can record, unlike a copy to the GPU
+        if not least <= value <= most:
+            entry.refuse(f"{name}[0]", value, f"{least} to {most}")
         return torch.full(shape, value, dtype=torch.int32, device=like.device)
     if not isinstance(value, Tensor):
-        value = torch.as_tensor(value, device=like.device)
+        entry.require_plain(name, value, allowed)
+        try:
+            value = torch.as_tensor(value, device=like.device)
+        except (TypeError, ValueError, RuntimeError):
+            entry.refuse(name, value, allowed)
     if value.dim() == 0 and len(shape) == 1:
         value = value.expand(shape)
-    allowed = f"({', '.join('M' if size is None else str(size) for size in shape)})"
-    sizes = [size if known is None else known for known, size in zip(shape, value.shape)]
     whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
-    if not whole or value.device != like.device or value.dim() != len(shape) or sizes != list(value.shape):
-        raise NotServed(f"{name}: {tuple(value.shape)}, {value.dtype} on {value.device}; allowed: {allowed}, whole "
-                        f"numbers on {like.device}")  # fmt: skip
+    fits = value.dim() == len(shape) and all([size in (None, given) for size, given in zip(shape, value.shape)])
+    if not whole or value.device != like.device or not fits:
+        raise NotServed(f"{name}: {tuple(value.shape)}, {value.dtype} on {value.device}; allowed: {allowed}")
     return value
 
 
@@ -641,20 +652,26 @@ def pages_of(table, positions, page_size):
     return table.gather(1, (positions // page_size).clamp(max=table.shape[1] - 1))
 
 
-def require_places(pages, positions, table, k_cache):
-    """NotServed for new keys that have no place in the cache, if the host can see it."""
-    if _is_eager(positions) and not positions.is_cuda:
+def require_places(lengths, table, *options):
+    """See numpy_arrays, for numbers that the host can see."""
+    given = (lengths,) if table is None else (lengths, table)
+    if _is_eager(*given) and not lengths.is_cuda:
         from . import numpy_arrays
 
-        numpy_arrays.require_places(pages.numpy(), positions.numpy(), table, k_cache)
+        numpy_arrays.require_places(lengths.numpy(), None if table is None else table.numpy(), *options)
 
 
-def decode(q, k_cache, v_cache, lengths, table, scale, causal, splits):
-    """O, (B, Nq, H, d), and LSE. q: (B, Nq, H, d); the caches: (pages, page_size, Hkv, d); lengths: (B), int32; table:
-    (B, M)."""
+def plan_of_decode(q, k_cache, v_cache, *options):
+    """See numpy_arrays. No result where a compiler or tracer needs an operator, which then makes the plan."""
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if cache.dtype != q.dtype or cache.device != q.device:
             raise NotServed(f"{name}: {cache.dtype} on {cache.device}; allowed: as q, {q.dtype} on {q.device}")
+    return _plan_of_decode(q, k_cache, v_cache, *options) if _is_eager(q, k_cache, v_cache) else None
+
+
+def decode(how, q, k_cache, v_cache, lengths, table, *options):
+    """O, (B, Nq, H, d), and LSE. how: plan_of_decode()'s result; q: (B, Nq, H, d); the caches: (pages, page_size, Hkv,
+    d); lengths: (B), int32; table: (B, M); options: scale, causal and splits."""
     table = None if table is None else table.int().contiguous()
-    given = q, k_cache, v_cache, lengths.contiguous(), table, scale, causal, splits
-    return _decode(*given) if _is_eager(q, k_cache, v_cache, lengths) else _operators.decode(*given)
+    given = q, k_cache, v_cache, lengths.contiguous(), table, *options
+    return _decode(*given, how) if _is_eager(q, k_cache, v_cache, lengths) else _operators.decode(*given)
