@@ -43,6 +43,8 @@ class KernelFailed(WorkbookError):
 
 def refuse(name, value, allowed, why=""):
     """Raises NotServed."""
+    if getattr(value, "is_cuda", False):  # its numbers would wait for the device
+        value = tuple(value.shape), value.dtype
     text = " ".join(repr(value).split())  # on one line
     text = text if len(text) <= 100 else text[:99] + "…"
     raise NotServed(f"{name} = {text}: {why}allowed: {allowed}") from None
