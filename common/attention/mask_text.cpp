@@ -88,12 +88,15 @@ bool add_part(Mask& mask, std::string_view part, std::string_view name, std::str
 Mask mask_from(std::string_view text, std::int64_t sinks) {
   const std::string argument = "mask = " + std::string(text) + ": ";
   Mask mask;
+  std::vector<std::string_view> names;
   try {
     for (std::size_t at = 0, end = 0; at <= text.size(); at = end + 1) {
       end = std::min(text.find('+', at), text.size());
       const std::string_view part = text.substr(at, end - at);
       const std::size_t equals = std::min(part.find('='), part.size());
       const std::string_view name = part.substr(0, equals), rest = part.substr(std::min(part.size(), equals + 1));
+      if (std::ranges::count(names, name) > 0) throw InputError(std::string(name) + " is given twice; allowed: once");
+      names.push_back(name);
       const std::optional<Mask> first = at == 0 ? first_part(part, name, rest) : std::nullopt;
       if (first)
         mask = *first;

@@ -316,6 +316,8 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
                             "window=3,",
                             "none+softcap=0",
                             "none+softcap=1,2",
+                            "causal+softcap=5+softcap=6",
+                            "none+alibi+alibi",
                             "none+lengths=",
                             "none+lengths=4,0",
                             "none+lengths=4,x",
@@ -365,6 +367,7 @@ TEST_CASE("a mask's invalid numbers are refused with the argument, the value and
   refused("causal+lengths=" + most + "," + most + ",2",
           "lengths = " + most + "," + most + ",2: allowed: " + length + ", as is the sum of the lengths");
   refused("documents=2147483647,1", "documents = 2147483647,1: allowed: " + length + ", as is the sum of the lengths");
+  refused("causal+softcap=5+softcap=6", "softcap is given twice; allowed: once");
   refused("causal+softcap=inf", "softcap = inf" + cap);
   refused("causal+softcap=nan", "softcap = nan" + cap);
   refused("causal+softcap=1e30", "softcap = 1e+30" + cap);

@@ -34,6 +34,10 @@ const fs::path& library_with_masks() {
   static const fs::path built = library_of({"15", "16"});
   return built;
 }
+const fs::path& library_with_cache() {
+  static const fs::path built = library_of({"21"});
+  return built;
+}
 /// The output of a script of tests/python, which must pass all of its checks.
 std::string printed_by(const std::string& script, const fs::path& libraries, const std::string& argument = "") {
   const std::string python = test::python_with_numpy();
@@ -55,8 +59,8 @@ TEST_CASE("masks, sinks, packed sequences and shared heads of numpy arrays on th
   CHECK(printed_by("numpy_masks.py", library_with_masks()).ends_with("refused\n"));
 }
 
-TEST_CASE("every argument of the package's functions is converted or refused by name") {
-  CHECK(printed_by("numpy_entry.py", library_with_masks()).ends_with("refused\n"));
+TEST_CASE("every argument of the package's functions is converted or refused by name and value") {
+  CHECK(printed_by("numpy_entry.py", library_with_masks(), library_with_cache()).ends_with("refused\n"));
 }
 
 TEST_CASE("flash_attn's functions, lengths, padding and the gradient of the LSE, on numpy arrays") {
@@ -64,8 +68,7 @@ TEST_CASE("flash_attn's functions, lengths, padding and the gradient of the LSE,
 }
 
 TEST_CASE("flash_attn_with_kvcache on numpy arrays: pages, new keys with RoPE, views, refused input") {
-  static const fs::path with_cache = library_of({"21"});
-  CHECK(printed_by("numpy_kvcache.py", with_cache, library()).ends_with("refused\n"));
+  CHECK(printed_by("numpy_kvcache.py", library_with_cache(), library()).ends_with("refused\n"));
 }
 
 TEST_CASE("a process that forks, that Ctrl-C interrupts, or whose library is replaced") {
