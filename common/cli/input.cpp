@@ -284,13 +284,10 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   options.option("--v", given.v, "V as .npy").allow(a_file);
   return [&given, seq, queries, heads, kv_heads, head_dim, scale, mask, causal, softcap, alibi, lengths] {
     given.mask = *causal ? Mask(Mask::causal) : mask_of(*mask).value();
-    if (*softcap > 0 && given.mask.softcap > 0)
-      fail_input("--softcap {:g}: allowed: given once, here or in --mask", *softcap);
+    if (*softcap > 0 && given.mask.softcap > 0) fail_input("--softcap {:g}: allowed: here or in --mask", *softcap);
     if (*softcap > 0) given.mask.softcap = float(*softcap);
-    if (!lengths->empty() && given.mask.kind == Mask::documents)
-      fail_input("--lengths: not allowed with --mask documents, which has its own lengths; allowed: another --mask");
-    if (!lengths->empty() && !given.mask.lengths.empty())
-      fail_input("--lengths {}: allowed: given once, here or in --mask", fmt::join(*lengths, ","));
+    if (!lengths->empty() && (given.mask.kind == Mask::documents || !given.mask.lengths.empty()))
+      fail_input("--lengths: not allowed with --mask {}, which has its own lengths; allowed: another --mask", *mask);
     if (!lengths->empty()) given.mask.lengths = *lengths;
     check(given.mask);  // before the sum of the lengths is used
     if (!given.mask.lengths.empty() && !seq.given()) given.seq = given.mask.rows();

@@ -160,6 +160,17 @@ Report of_another_device(const Tensor& tensor, const StreamAccess& now) {
   return report;
 }
 
+Report past_the_end(const Tensor& tensor, const StreamAccess& now, std::size_t offset, std::size_t bytes) {
+  Report report{};
+  report.mistake = Mistake::outside_global;
+  report.variable = tensor.name;
+  report.what = words(bytes / tensor.element_size, " elements from element ", offset / tensor.element_size, " of ",
+                      tensor.name, " on, which has ", tensor.elements);
+  report.advice = "the count must not exceed what the memory holds from there on";
+  report.side = side_of(now);
+  return report;
+}
+
 /// Compares an access with the earlier ones, and remembers it instead of those that it makes redundant: a later
 /// conflict with one of these is also a conflict with this one.
 std::vector<Report> remember(Tensor& tensor, StreamAccess now) {
@@ -290,6 +301,7 @@ IssuedOperation issue(Stream* stream, std::string text, Where where) {
 }
 IssuedOperation issue_branch(Stream* stream, std::string text, Where where) {
   const std::lock_guard<std::mutex> lock(mutex);
+  join_default_stream(stream_of(stream));
   Stream branch = stream_of(stream);
   const int of_stream = std::exchange(branch.sequence, ++sequences);
   return issued(branch, {.text = std::move(text), .source = line_of(where), .stream = of_stream});
@@ -310,6 +322,8 @@ void after(Stream* stream, const Operation& operation) {
 std::vector<Report> access(const IssuedOperation& operation, const void* memory, std::size_t bytes, bool writes) {
   if (bytes == 0) return {};
   Tensor& tensor = memory_of(memory, operation->text.c_str());
+  const std::size_t offset = reinterpret_cast<std::uintptr_t>(memory) - tensor.low;
+  if (bytes > tensor.high - tensor.low - offset) return {past_the_end(tensor, {operation, writes, {}}, offset, bytes)};
   const std::lock_guard<std::mutex> lock(mutex);
   return remember(tensor, access_to(tensor, operation, memory, bytes, writes));
 }

@@ -18,6 +18,7 @@ namespace {
 
 /// Lowest first. Folders of one layer know nothing of each other.
 const std::vector<std::set<std::string>> kLayers{{"attention", "simt"},
+                                                 {"nccl"},
                                                  {"cuda"},
                                                  {"worker"},
                                                  {"book"},

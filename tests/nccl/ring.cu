@@ -140,6 +140,17 @@ std::vector<std::vector<float>> add_in_a_ring(int ranks, int n, Bug bug) {
   });
   return sums;
 }
+void send_too_much(int n) {
+  workbook::nccl::run_ranks(2, [&](int rank, ncclComm_t communicator) {
+    DeviceArray<float> part("part", std::size_t(n + rank), Role::scratch);
+    if (rank == 0) {
+      part.upload(std::span<const float>(zeros(n)));
+      ncclSend(part.data(), std::size_t(n + 1), ncclFloat, 1, communicator, nullptr);  // too much
+    } else {
+      ncclRecv(part.data(), std::size_t(n + 1), ncclFloat, 0, communicator, nullptr);
+    }
+  });
+}
 std::vector<std::vector<float>> collect(int ranks, int n, Collective which) {
   std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
   workbook::nccl::run_ranks(ranks, [&](int rank, ncclComm_t communicator) {

@@ -27,6 +27,9 @@ inline constexpr Bug kLast = Bug::one_step_more;
 /// The sums of every rank; rank r's shard is 1000 r + i.
 std::vector<std::vector<float>> add_in_a_ring(int ranks, int n, Bug bug);
 
+/// Rank 0 sends all of its n elements and one more.
+void send_too_much(int n);
+
 enum class Collective { all_gather, in_place, reduce_scatter, all_reduce, different, different_counts, late_event };
 /// The result of a collective, by rank.
 std::vector<std::vector<float>> collect(int ranks, int n, Collective which);

@@ -159,8 +159,16 @@ TEST_CASE("ranks that disagree on a transfer are reported with both calls") {
   }
 }
 
-TEST_CASE("a group without an end, and a peer that does not exist, are refused") {
+TEST_CASE("a group without an end is refused") {
   CHECK_THROWS_WITH(add_in_a_ring(2, 100, Bug::open_group), ContainsSubstring("without ncclGroupEnd"));
+}
+
+TEST_CASE("a transfer past the end of its memory is reported before anything is written") {
+  const std::vector<simt::Report> reports = reports_of([] { send_too_much(10); });
+  REQUIRE(reports.size() == 1);
+  CHECK(reports[0].mistake == Mistake::outside_global);
+  CHECK(reports[0].what == "11 elements from element 0 of part on, which has 10");
+  CHECK(reports[0].side.source.line == line_of("too much"));
 }
 
 TEST_CASE("a rank's kernel cannot read the memory of another rank") {
