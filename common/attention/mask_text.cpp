@@ -65,7 +65,7 @@ bool add_part(Mask& mask, std::string_view part, std::string_view name, std::str
   }
   if (name == "lengths") {
     mask.lengths = numbers_of<std::int64_t>(rest);
-    return mask.kind != Mask::documents && !mask.lengths.empty() && std::ranges::count(mask.lengths, 0) == 0;
+    return mask.kind != Mask::documents && !mask.lengths.empty();
   }
   if (name == "cache") {
     mask.cache = numbers_of<std::int64_t>(rest);

@@ -49,7 +49,7 @@ int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector
     std::string hint;
     for (const CLI::App* of : verbs)
       for (const CLI::Option* option : of->get_options())
-        if (option->get_delimiter() != '\0' && option->count() > 0)
+        if (option->get_delimiter() != '\0' && option->count() > 0 && !extra.starts_with("-"))
           hint += fmt::format("; allowed: values of {} separated by commas", option->get_name());
     print_error("workbook: {}: unexpected argument{}; see ./workbook{} --help\n", extra, hint, verb);
   }
