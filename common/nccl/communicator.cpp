@@ -142,7 +142,7 @@ std::vector<float> floats(const Call& call, std::size_t count) {
   return values;
 }
 
-/// The bytes that a rank receives, given those of every rank in order.
+/// The bytes that a collective writes to the memory of a rank, and those that it reads there.
 std::size_t received(const Call& call) {
   return call.kind == Kind::all_gather ? call.bytes() * std::size_t(call.communicator->group->ranks) : call.bytes();
 }

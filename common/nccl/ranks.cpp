@@ -41,23 +41,21 @@ class Turns {
   void begin(int rank) {
     mine = this, my_rank = std::size_t(rank);
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return current_ == my_rank || failure_; });
-    if (failure_) throw Abandoned();
+    take_turn(lock);
   }
   void wait(const std::function<bool()>& may_continue, const std::function<Waiting()>& waiting) {
     if (may_continue()) return;
     std::unique_lock<std::mutex> lock(mutex_);
     ranks_[my_rank].may_continue = &may_continue, ranks_[my_rank].waiting = &waiting;
     pass_on();
-    changed_.wait(lock, [&] { return current_ == my_rank || failure_; });
-    if (failure_) throw Abandoned();
+    take_turn(lock);
     ranks_[my_rank] = {};
   }
   void end(std::exception_ptr failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ranks_[my_rank] = {.ended = true};
-    if (failure && !failure_) failure_ = failure, changed_.notify_all();
-    if (!failure_) pass_on();
+    if (!failure_) failure_ = failure;
+    pass_on();
   }
   std::exception_ptr failure() const { return failure_; }
 
@@ -71,19 +69,24 @@ class Turns {
     bool ended = false;
   };
 
-  /// Gives the turn to the next rank that can continue. The ranks are locked.
+  void take_turn(std::unique_lock<std::mutex>& lock) {
+    changed_.wait(lock, [&] { return current_ == my_rank; });
+    if (failure_) throw Abandoned();
+  }
+  /// Gives the turn to the next rank that can continue; after a failure to each that has not ended, one after the
+  /// other, since they release their memory. The ranks are locked.
   void pass_on() {
     const bool shuffled = simt::options().order == simt::Order::shuffled;
     const std::size_t first = shuffled ? random_() : my_rank + 1;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       const std::size_t next = (first + i) % ranks_.size();
       const Rank& rank = ranks_[next];
-      if (rank.ended || (rank.may_continue != nullptr && !(*rank.may_continue)())) continue;
+      if (rank.ended || (!failure_ && rank.may_continue != nullptr && !(*rank.may_continue)())) continue;
       current_ = next;
       changed_.notify_all();
       return;
     }
-    report_deadlock();
+    if (!failure_) report_deadlock();
   }
   void report_deadlock() {
     std::vector<std::string> texts;
@@ -96,7 +99,7 @@ class Turns {
     }
     if (all_ended) return;
     failure_ = std::make_exception_ptr(simt::KernelMistakes({deadlock(texts, lone_send && !one_ended)}));
-    changed_.notify_all();
+    pass_on();
   }
 
   std::mutex mutex_;

@@ -1,8 +1,9 @@
 // Which operations of streams and of the host are ordered, by vector clocks; and the accesses to device memory that
 // they do not order. Internal, and for what else moves data between devices (common/nccl).
 //
-// A sequence is a stream or a host thread. Its operations are ordered among themselves; events, waits and transfers
-// order operations of different sequences. An operation is issued after what its host thread knows to be complete.
+// A sequence is a stream, or a call of a group. Its operations are ordered among themselves; events, waits of the host
+// and transfers order operations of different sequences. An operation is issued after what its host thread knows to be
+// complete.
 #pragma once
 
 #include <cstddef>

@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
                             ch09::mask_of<T>(tile_of(t), warp_key, q, keys, diagonal, sizes.causal));
       else
         ch09::load_team_operands(P, dS, smem, t, warp_key, q);
-      ch09::accumulate<T::parts>(dV, P, smem.dO[t % 2], q, column);
-      ch09::accumulate<T::parts>(dK, dS, smem.Q[t % 2], q, column);
+      ch09::accumulate<T::parts>(dV, P, smem.dO[t % 2], q, column);  // dV += Pᵀ dO, (32, columns)
+      ch09::accumulate<T::parts>(dK, dS, smem.Q[t % 2], q, column);  // dK += dSᵀ Q, (32, columns)
     }
     if (t > 0 && warp >= T::warps / 2) add_dQ_tile(t - 1);
   }

@@ -1,7 +1,6 @@
 // Chapter 22, the ring: the steps of a rank, and the distribution of the tensors to the ranks.
 //
 // Source: Liu, Zaharia and Abbeel 2023 (Ring Attention), section 3.
-// Test it: ./workbook test 22
 #include "ring.hpp"
 
 #include "common/cuda/dispatch.hpp"
@@ -11,7 +10,7 @@
 namespace ch22 {
 namespace {
 
-using Element = WORKBOOK_ELEMENT;  // half; ring_bf16.cu compiles the file again, with __nv_bfloat16
+using Element = WORKBOOK_ELEMENT;  // half; not yet compiled for bf16
 using workbook::cuda::OnStream;
 
 constexpr float log2_e = 1.4426950408889634f;

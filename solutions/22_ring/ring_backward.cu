@@ -1,7 +1,6 @@
 // Chapter 22, the ring: the steps of a rank's backward pass.
 //
 // Source: Liu, Zaharia and Abbeel 2023 (Ring Attention), section 3.
-// Test it: ./workbook test 22
 #include <stdexcept>
 
 #include "common/cuda/dispatch.hpp"
@@ -12,7 +11,7 @@
 namespace ch22 {
 namespace {
 
-using Element = WORKBOOK_ELEMENT;  // half; ring_bf16.cu compiles the file again, with __nv_bfloat16
+using Element = WORKBOOK_ELEMENT;  // half; not yet compiled for bf16
 using workbook::cuda::grid_of, workbook::cuda::launch, workbook::cuda::OnStream;
 
 /// The parts of the tensors that a rank holds, and the sums. A buffer has K or dK of all heads, then V or dV.

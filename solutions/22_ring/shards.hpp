@@ -1,6 +1,6 @@
 // Chapter 22: which tokens a rank holds, and what it computes in each step of the ring.
 //
-// Source: Brandon et al. 2023 (Striped Attention), section 2, and Zhu 2024 (ring-flash-attention), the zigzag order.
+// Source: Zhu 2024 (ring-flash-attention), the zigzag order.
 #pragma once
 
 #include <algorithm>

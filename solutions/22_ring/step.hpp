@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
     __syncthreads();  // K_j and V_j are visible to all threads; no thread still reads the other stage
     load_KV(j + 1);
     Scores<Bc> S[row_tiles];
-    ch08::multiply_QK<Element, d, Bc>(S, registers, smem.Q[warp], smem.K[j % 2]);
+    ch08::multiply_QK<Element, d, Bc>(S, registers, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
     const int keys = sizes.keys - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
     ch08::move_to_maximum<Element, d, Bc>(registers, S, scale, keys, visible, j);
-    ch08::accumulate_PV<Element, d, Bc>(registers, S, smem.V[j % 2]);
+    ch08::accumulate_PV<Element, d, Bc>(registers, S, smem.V[j % 2]);  // O += exp2(S) V, (32, d)
   }
   const int finished = sizes.finished - first_query;  // of this warp's rows
   store_state(registers, state, finished, rows);

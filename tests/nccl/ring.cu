@@ -47,10 +47,8 @@ std::vector<float> shard_of(int rank, int n) {
   for (int i = 0; i < n; ++i) shard[std::size_t(i)] = float(1000 * rank + i);
   return shard;
 }
-const std::vector<float>& zeros(int n) {
-  thread_local std::vector<float> values;
-  values.assign(static_cast<std::size_t>(n), 0.0f);
-  return values;
+std::vector<float> zeros(int n) {
+  return std::vector<float>(static_cast<std::size_t>(n));
 }
 
 float* memory_of_rank_0 = nullptr;
