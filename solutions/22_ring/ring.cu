@@ -10,7 +10,7 @@
 namespace ch22 {
 namespace {
 
-using Element = WORKBOOK_ELEMENT;  // half; not yet compiled for bf16
+using Element = half;
 using workbook::cuda::OnStream;
 
 constexpr float log2_e = 1.4426950408889634f;

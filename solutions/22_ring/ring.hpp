@@ -9,7 +9,6 @@
 // a second K/V shard.
 //
 // Source: Liu, Zaharia and Abbeel 2023 (Ring Attention); Zhu 2024 (ring-flash-attention), the zigzag order.
-// The chapter has no lesson yet: tests/nccl tests this code.
 #pragma once
 
 #include <cstddef>
@@ -41,5 +40,8 @@ inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}};
 /// to the rank that they belong to. Nq = Nk.
 template <class Element>
 void ring_backward(const BackwardCall<Element>& call, const GradientTiles& tiles, int ranks);
+
+/// Bytes of shared memory per thread block; 0: no kernel has these tiles for this d.
+std::size_t backward_shared_bytes(int d, const GradientTiles& tiles);
 
 }  // namespace ch22

@@ -11,7 +11,7 @@
 namespace ch22 {
 namespace {
 
-using Element = WORKBOOK_ELEMENT;  // half; not yet compiled for bf16
+using Element = half;
 using workbook::cuda::grid_of, workbook::cuda::launch, workbook::cuda::OnStream;
 
 /// The parts of the tensors that a rank holds, and the sums. A buffer has K or dK of all heads, then V or dV.
@@ -133,20 +133,34 @@ void run_rank(const BackwardCall<Element>& call, const Shards& shards, int rank,
   cudaStreamSynchronize(streams.copies);
 }
 
+/// Calls work with the sizes of the kernels for d and these tiles; false if there are none.
+template <class Work>
+bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
+  if (d == 64 && tiles == built_backward[0]) return work(ch09::Plan<64, 128, 64, 4>()), true;
+  if (d == 128 && tiles == built_backward[1]) return work(ch09::Plan<128, 128, 64, 8>()), true;
+  return false;
+}
+
 }  // namespace
 
 // E is the element type that this file is compiled for.
 template <class E>
 void ring_backward(const BackwardCall<E>& call, const GradientTiles& tiles, int ranks) {
-  if (call.shape.Nq != call.shape.Nk) throw std::invalid_argument("Nq and Nk differ: allowed with ranks: Nq = Nk");
-  const Shards shards{call.shape.Nq, call.shape.Nk, ranks};
-  const auto run = [&](auto plan) {
+  const auto [B, H, Hkv, Nq, Nk, d] = call.shape;
+  if (Nq != Nk)
+    throw std::invalid_argument("Nq = " + std::to_string(Nq) + " and Nk = " + std::to_string(Nk) +
+                                ": allowed in the ring's backward pass: Nq = Nk");
+  const Shards shards{Nq, Nk, ranks};
+  const bool built = with_plan(d, tiles, [&](auto plan) {
     workbook::nccl::run_ranks(
         ranks, [&](int rank, ncclComm_t communicator) { run_rank<decltype(plan)>(call, shards, rank, communicator); });
-  };
-  if (call.shape.d == 64 && tiles == built_backward[0]) return run(ch09::Plan<64, 128, 64, 4>());
-  if (call.shape.d == 128 && tiles == built_backward[1]) return run(ch09::Plan<128, 128, 64, 8>());
-  throw std::invalid_argument("d = " + std::to_string(call.shape.d) + " is not built with these tiles");
+  });
+  if (!built) throw std::invalid_argument("d = " + std::to_string(d) + " is not built with these tiles");
+}
+std::size_t backward_shared_bytes(int d, const GradientTiles& tiles) {
+  std::size_t bytes = 0;
+  with_plan(d, tiles, [&](auto plan) { bytes = sizeof(ch09::Shared<decltype(plan)>); });
+  return bytes;
 }
 template void ring_backward(const BackwardCall<Element>&, const GradientTiles&, int);
 

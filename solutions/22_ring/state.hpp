@@ -22,9 +22,8 @@ template <class Element, int d>
 __device__ __forceinline__ void load_state(ch08::Registers<Element, d>& registers, const State& state, int rows) {
   const int lane = threadIdx.x % 32;
   ch08::clear(registers);
-  // TODO(22.1) load_state: m of both rows of each row tile in all four lanes of the quad, l in one of them, since the
-  // lanes' l are added in the end; and O, two adjacent elements at a time. store_state: the same rows, with the sum of
-  // l, from first_row on (about 22 lines).
+  // TODO(22.1) Of both rows of each row tile: m in all four lanes of the quad; l in one of them, since write_output and
+  // store_state add the lanes' l; and O, two adjacent elements at a time (about 12 lines).
   // BEGIN 22.1
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i)
