@@ -43,6 +43,12 @@ IssuedOperation issue_launch(const std::string& kernel);
 /// What the stream does after this comes after the operation.
 SIMT_API void after(Stream* stream, const Operation& operation);
 
+/// Lists the operations that are issued from now on, instead of those listed so far.
+SIMT_API void list_operations();
+SIMT_API std::vector<IssuedOperation> listed_operations();
+/// Neither comes before the other.
+SIMT_API bool concurrent(const Operation& a, const Operation& b);
+
 /// An access to bytes of one allocation; returns a report if an earlier conflicting access is not ordered before it.
 SIMT_API std::vector<Report> access(const IssuedOperation& operation, const void* memory, std::size_t bytes,
                                     bool writes);

@@ -32,6 +32,8 @@ namespace {
 std::mutex mutex;  // protects all of the following, and the history of tensors
 std::atomic<bool> follows = false;
 int sequences = 0;
+bool lists = false;
+std::vector<IssuedOperation> listed;
 
 struct Device {
   Stream default_stream;
@@ -92,7 +94,9 @@ IssuedOperation issued(Stream& stream, Operation operation) {
   operation.clock = stream.clock;
   operation.text += words(" (device ", stream.device, ", ", stream.text, ")");
   if (operation.stream == 0) operation.stream = stream.sequence;
-  return std::make_shared<const Operation>(std::move(operation));
+  const auto made = std::make_shared<const Operation>(std::move(operation));
+  if (lists) listed.push_back(made);
+  return made;
 }
 
 /// An operation whose line is that of the book's or the reader's code that calls it.
@@ -313,6 +317,18 @@ IssuedOperation joined(const Operation& operation, const std::vector<IssuedOpera
 }
 IssuedOperation issue_launch(const std::string& kernel) {
   return issue_here(host().stream, "kernel " + kernel);
+}
+void list_operations() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  lists = true;
+  listed.clear();
+}
+std::vector<IssuedOperation> listed_operations() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return listed;
+}
+bool concurrent(const Operation& a, const Operation& b) {
+  return !is_before(a, b) && !is_before(b, a);
 }
 void after(Stream* stream, const Operation& operation) {
   const std::lock_guard<std::mutex> lock(mutex);
