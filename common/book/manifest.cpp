@@ -232,7 +232,7 @@ Chapter load_chapter(const fs::path& manifest) {
   if (std::ranges::count(chapter.more_passes, chapter.pass) > 0)
     table.fail_at("more_passes", fmt::format("\"{}\" is already its pass", chapter.pass));
   for (const std::string& mask : table.texts("masks")) chapter.masks.push_back(read_mask(table, "masks", mask));
-  if (table.has("decoding")) chapter.decoding = table.flag("decoding");
+  if (table.has("use")) chapter.use = table.choice("use", {"decoding", "several GPUs"});
   if (table.has("architecture")) {
     chapter.architecture = table.text("architecture");
     if (!is_one_gpu(chapter.architecture))

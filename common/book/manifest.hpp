@@ -55,7 +55,7 @@ struct Chapter {
   std::vector<std::string> more_passes;  ///< further passes with a stage, for the same elements and masks
   std::vector<Mask> masks;               ///< masks that the stage supports
   std::vector<Backend> shared_heads;     ///< backends on which it supports heads of Q that share K and V
-  bool decoding = false;                 ///< its kernel is for few queries and many keys
+  std::string use = "training";          ///< or "decoding" (few queries, many keys), "several GPUs"
   std::string architecture;              ///< "sm_90a": the target architecture for nvcc; empty: any
   std::vector<Backend> backends;         ///< the CPU, or the simulator and the GPU, or all; exercises run on the first
   std::vector<std::string> files;  ///< the exercise's source files, given headers included, relative to the folder

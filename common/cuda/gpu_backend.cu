@@ -26,6 +26,7 @@ struct Allocation {
   std::size_t bytes;
   std::string name;
 };
+std::mutex allocations_mutex;  // several ranks allocate concurrently; protects the next two
 std::map<const void*, Allocation> allocations;
 std::size_t bytes_now = 0, bytes_peak = 0;
 std::vector<void (*)(char (&)[32])> exercise_readers;
@@ -85,6 +86,8 @@ void* allocate(std::size_t bytes, std::string_view known_as, std::size_t, Role) 
   unsigned char* memory = nullptr;
   check(cudaMalloc(&memory, bytes + 2 * kGuard), "allocating " + std::to_string(bytes) + " bytes for " + name);
   check(cudaMemset(memory, 0xff, bytes + 2 * kGuard), "filling " + name);
+  check(cudaStreamSynchronize(nullptr), "filling " + name);  // other streams need not wait for the default stream
+  const std::lock_guard lock(allocations_mutex);
   allocations[memory + kGuard] = {bytes, name};
   bytes_now += bytes;
   bytes_peak = std::max(bytes_peak, bytes_now);
@@ -93,9 +96,12 @@ void* allocate(std::size_t bytes, std::string_view known_as, std::size_t, Role) 
 
 void release(void* memory) noexcept {
   if (memory == nullptr) return;
-  if (const auto known = allocations.find(memory); known != allocations.end()) {
-    bytes_now -= known->second.bytes;
-    allocations.erase(known);
+  {
+    const std::lock_guard lock(allocations_mutex);
+    if (const auto known = allocations.find(memory); known != allocations.end()) {
+      bytes_now -= known->second.bytes;
+      allocations.erase(known);
+    }
   }
   cudaFree(static_cast<unsigned char*>(memory) - kGuard);
 }

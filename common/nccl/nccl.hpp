@@ -1,26 +1,21 @@
-// NCCL for the host code of kernel files: its own header on a GPU; on the simulator the same names, for ranks that are
-// threads of one process (ranks.hpp).
+// NCCL's names for the host code of kernel files, for ranks that are threads of one process (ranks.hpp).
 //
-// On the simulator a call waits until the other ranks have made theirs: no message is buffered, however small, so a
-// send outside a group waits for its receive, as a large one does on GPUs. Transfers are checked and counted
-// (ranks.hpp).
+// On GPUs, the functions call NCCL's if each rank has a GPU (gpu_ranks.cu). On the simulator a call waits until the
+// other ranks have made theirs: no message is buffered, however small, so a send outside a group waits for its receive,
+// as a large one does on GPUs. Transfers are checked and counted (ranks.hpp).
 #pragma once
-
-#if defined(__CUDACC__)
-#include <cuda_runtime.h>
-#include <nccl.h>
-#else
 
 #include <cstddef>
 
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#else
 #include "common/simt/cuda_streams.hpp"
+#endif
 
 namespace workbook::nccl {
 struct Communicator;
-
-void start_group(simt::Where where);
-void end_group(simt::Where where);
-}  // namespace workbook::nccl
+}
 
 using ncclComm_t = workbook::nccl::Communicator*;
 enum ncclResult_t { ncclSuccess = 0 };
@@ -39,6 +34,22 @@ enum ncclDataType_t {
   ncclBfloat16 = 9,
 };
 enum ncclRedOp_t { ncclSum = 0, ncclMax = 2 };
+
+#if defined(__CUDACC__)
+
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
+                      cudaStream_t stream);
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
+                      cudaStream_t stream);
+ncclResult_t ncclGroupStart();
+ncclResult_t ncclGroupEnd();
+
+#else
+
+namespace workbook::nccl {
+void start_group(simt::Where where);
+void end_group(simt::Where where);
+}  // namespace workbook::nccl
 
 ncclResult_t ncclCommCount(ncclComm_t communicator, int* count);
 ncclResult_t ncclCommUserRank(ncclComm_t communicator, int* rank);

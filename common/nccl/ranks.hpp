@@ -12,7 +12,8 @@ namespace workbook::nccl {
 /// Calls body(rank, communicator) for every rank, on a thread and a device of its own, and waits for all. If one
 /// throws, the others end, and its exception is thrown here.
 ///
-/// On the simulator one rank runs at a time, until it waits for others; if none can continue, that is reported.
+/// On the simulator one rank runs at a time, until it waits for others; if none can continue, that is reported. With
+/// fewer GPUs than ranks, ranks share them, and copies replace NCCL.
 void run_ranks(int ranks, const std::function<void(int rank, ncclComm_t communicator)>& body);
 
 /// Bytes that one rank has sent to another in one call.

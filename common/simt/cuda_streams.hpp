@@ -13,6 +13,10 @@ inline cudaError_t cudaSetDevice(int device) {
   simt::set_device(device);
   return cudaSuccess;
 }
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = simt::device();
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags,
                                              simt::Where where = simt::Where::current()) {
   *stream = simt::create_stream(flags != cudaStreamNonBlocking, where);

@@ -90,17 +90,18 @@ struct Need {
   Element element = float32;
   std::vector<std::string> operations;
   Backend backend = Backend::cpu;
-  bool decoding = false;
+  std::string use = "training";
   friend auto operator<=>(const Need&, const Need&) = default;
 
   std::string text() const {
-    return pass.empty() ? fmt::format("the operations {}", fmt::join(operations, " and "))
-                        : fmt::format("a causal {} pass in {}{}", pass, name(element), decoding ? " for decoding" : "");
+    return pass.empty()
+               ? fmt::format("the operations {}", fmt::join(operations, " and "))
+               : fmt::format("a causal {} pass in {}{}", pass, name(element), use == "training" ? "" : " for " + use);
   }
 };
 Need need_of(MixedPrecision precision, const std::string& pass, Backend kernels, bool decoding = false) {
   const bool on_cpu = precision == MixedPrecision::fp32 && pass == "forward";
-  return {pass, element_of(precision), {}, on_cpu ? Backend::cpu : kernels, decoding};
+  return {pass, element_of(precision), {}, on_cpu ? Backend::cpu : kernels, decoding ? "decoding" : "training"};
 }
 /// The chapter with an exercise of that name provides them.
 Need need_of_scaling(Backend kernels) {
@@ -126,7 +127,7 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
       if (std::any_of(chapter->exercises.begin(), chapter->exercises.end(),
                       [&](const book::Exercise& e) { return e.slug == need.operations.front(); }))
         likely.push_back(&*chapter);
-    } else if (chapter->decoding != need.decoding) {
+    } else if (chapter->use != need.use) {
       continue;
     } else if (!allowed.empty() && need.backend != Backend::cpu && std::ranges::count(allowed, chapter->number) == 0) {
       continue;

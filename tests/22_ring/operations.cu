@@ -6,12 +6,15 @@
 #include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
-#include "common/simt/stream_order.hpp"
 #include "gradient_step.hpp"
 #include "rank.hpp"
 #include "ring.hpp"
 #include "shards.hpp"
 #include "state.hpp"
+
+#if !defined(__CUDACC__)
+#include "common/simt/stream_order.hpp"
+#endif
 
 namespace {
 
@@ -123,6 +126,7 @@ void add_gradient(const Arguments& call) {
   sums.download(call.output("added"));
 }
 
+#if !defined(__CUDACC__)
 // The numbers of Arguments::setting(), ranks, backward -> transfers (512, 5), int64: from, to, bytes and step of each
 // transfer, and 1; the rest is 0. beside (512), int64: of each receive, the kernels of its rank that run beside it; -1
 // after the last.
@@ -166,10 +170,10 @@ void transfers(const Arguments& call) {
   }
 }
 
-const Operations operations{{"add_gradient", add_gradient},
-                            {"copied_state", copied_state},
-                            {"load_state", load_state},
-                            {"steps", steps},
-                            {"transfers", transfers}};
+const Operations of_the_simulator{{"transfers", transfers}};
+#endif
+
+const Operations operations{
+    {"add_gradient", add_gradient}, {"copied_state", copied_state}, {"load_state", load_state}, {"steps", steps}};
 
 }  // namespace

@@ -252,6 +252,7 @@ void expect_added(std::int64_t rows, std::int64_t d, bool starts, float scale) {
 
 struct Transfers {
   Transfers(const Shape& shape, int count, bool backward, bool causal = true) : count(count), with(shape) {
+    require_counters();
     const Problem problem = make_input("normal", {.shape = shape, .mask = causal ? Mask::causal : Mask::none});
     worker::Call of_ring("transfers");
     worker::add_numbers(of_ring, problem);
