@@ -41,6 +41,8 @@ struct Streams {
 template <class Part>
 void copy_chunks(const void* whole, const void* part, bool to_rank, std::int64_t heads, std::int64_t rows_per_head,
                  std::size_t row_bytes, int rank, const Shards& shards, Part part_of_chunk, cudaStream_t stream) {
+  int device = 0;
+  cudaGetDevice(&device);
   auto* at = static_cast<std::byte*>(const_cast<void*>(part));
   for (std::int64_t head = 0; head < heads; ++head)
     for (int half : {0, 1}) {
@@ -48,8 +50,8 @@ void copy_chunks(const void* whole, const void* part, bool to_rank, std::int64_t
       const std::size_t bytes = std::size_t(rows.size()) * row_bytes;
       auto* there = static_cast<std::byte*>(const_cast<void*>(whole)) +
                     std::size_t(head * rows_per_head + rows.first) * row_bytes;
-      to_rank ? cudaMemcpyPeerAsync(at, rank, there, 0, bytes, stream)
-              : cudaMemcpyPeerAsync(there, 0, at, rank, bytes, stream);
+      to_rank ? cudaMemcpyPeerAsync(at, device, there, 0, bytes, stream)
+              : cudaMemcpyPeerAsync(there, 0, at, device, bytes, stream);
       at += bytes;
     }
 }

@@ -66,7 +66,7 @@ int ring(const BackwardCall<Element>& call, const Shards& shards, int rank, nccl
            sizeof(ch09::Shared<T>), tensors, sizes, int(kv_tiles), call.scale);
   };
   // TODO(22.5) K and V travel as in the forward pass. After a step, the sums of its shard go to the next rank, where
-  // they must have arrived before that rank's next step; after the last step they are home (about 22 lines).
+  // they must have arrived before that rank's next step; after the last step they are home (about 21 lines).
   // BEGIN 22.5
   WORKBOOK_TODO(22.5);
   // END 22.5

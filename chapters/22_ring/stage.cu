@@ -41,8 +41,7 @@ Stage with_ranks(Stage four, Stage one, Stage two, Stage three, Stage eight) {
   return four;
 }
 
-const Stage forward_stage =
-    with_ranks(stage_for<4>(), stage_for<1>(), stage_for<2>(), stage_for<3>(), stage_for<8>());
+const Stage forward_stage = with_ranks(stage_for<4>(), stage_for<1>(), stage_for<2>(), stage_for<3>(), stage_for<8>());
 const Stage backward_stage = with_ranks(backward_stage_for<4>(), backward_stage_for<1>(), backward_stage_for<2>(),
                                         backward_stage_for<3>(), backward_stage_for<8>());
 

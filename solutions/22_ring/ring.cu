@@ -70,7 +70,7 @@ void ring(const ForwardCall<Element>& call, const Tiles& tiles, const Shards& sh
   };
   // TODO(22.3) For each step: send the shard of this step to the next rank, and receive the next one into the other
   // buffer, unless the step is the last; attend to the shard of this step. Events order the two streams: the receive
-  // comes after the step that has used its buffer, and a step after the arrival of its shard (about 17 lines).
+  // comes after the step that has used its buffer, and a step after the arrival of its shard (about 16 lines).
   // BEGIN 22.3
   for (int number = 0; number < ranks; ++number) {
     const Step step = step_of(shards, call.causal(), rank, number);

@@ -58,7 +58,7 @@ struct Step {
 inline Step step_of(const Shards& shards, bool causal, int rank, int number) {
   // TODO(22.2) Without a mask, all queries attend to all keys of each source. With the causal mask, the rank's own keys
   // need the mask; of a source before it, the first half of the keys is visible, to all queries; of a later source all
-  // keys, to the second half of the queries. When has each half of the queries seen all of its keys (about 12 lines)?
+  // keys, to the second half of the queries. When has each half of the queries seen all of its keys (about 10 lines)?
   // BEGIN 22.2
   const int source = (rank + shards.ranks - number) % shards.ranks;
   const std::int64_t queries = shards.queries(rank), keys = shards.keys(source);
