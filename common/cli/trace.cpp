@@ -69,7 +69,9 @@ struct RequestedLines {
 
 json trace_json(const Chapter& chapter, const judge::Tree& tree, const Problem& problem, const TraceOptions& options,
                 const judge::Traced& traced, const RequestedLines& lines) {
-  json launches = json::array();
+  json launches = json::array(), transfers = json::array();
+  for (const auto& [from, to, bytes, step] : traced.trace.transfers)
+    transfers.push_back({{"from", from}, {"to", to}, {"bytes", bytes}, {"step", step}});
   for (const judge::TracedLaunch& launch : traced.trace.launches) launches.push_back(launch_json(launch));
   return {{"chapter", chapter.name()},
           {"source", tree.name},
@@ -78,6 +80,7 @@ json trace_json(const Chapter& chapter, const judge::Tree& tree, const Problem& 
           {"result", traced.result},
           {"message", traced.message.empty() ? json(nullptr) : json(traced.message)},
           {"launches", launches},
+          {"transfers", transfers},
           {"reports", traced.trace.reports},
           {"lines", options.lines ? lines_json(lines.parts, lines.beside) : json::array()}};
 }

@@ -56,6 +56,7 @@ json launch_json(const judge::TracedLaunch& launch) {
   for (const judge::TracedNote& note : launch.notes) notes.push_back({{"label", note.label}, {"count", note.count()}});
   for (const judge::TileMap& map : tile_maps(launch)) maps.push_back(map_json(map));
   return {{"kernel", launch.kernel},
+          {"device", launch.device},
           {"grid", launch.grid},
           {"block", launch.block},
           {"shared_bytes", launch.shared_bytes},

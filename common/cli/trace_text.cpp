@@ -63,8 +63,8 @@ std::string map_text(const TileMap& map) {
   return text;
 }
 
-void print_launch(const Session& session, const TracedLaunch& launch, bool metrics) {
-  fmt::print("\n{}\n  {}\n\n", session.colored(launch.kernel, "bold"), launch_shape(launch));
+void print_launch(const Session& session, const TracedLaunch& launch, bool metrics, const std::string& where) {
+  fmt::print("\n{}{}\n  {}\n\n", session.colored(launch.kernel, "bold"), where, launch_shape(launch));
   fmt::print("{}", table_text(traffic_table(launch)));
   if (const TraceTable shared = shared_table(launch); shared.rows.size() > 1) fmt::print("\n{}", table_text(shared));
   fmt::print("\n");
@@ -81,11 +81,16 @@ void print_launch(const Session& session, const TracedLaunch& launch, bool metri
 }  // namespace
 
 void print_trace(const Session& session, const Trace& trace, bool metrics) {
-  for (const TracedLaunch& launch : trace.launches) print_launch(session, launch, metrics);
+  const bool several = std::ranges::any_of(trace.launches, [](const TracedLaunch& l) { return l.device != 0; });
+  for (const TracedLaunch& launch : trace.launches)
+    print_launch(session, launch, metrics, several ? fmt::format(", rank {}", launch.device) : "");
   if (trace.launches.size() > 1) {
     fmt::print("\n{}\n{}", session.colored("all launches together", "bold"),
                table_text(all_traffic_table(trace.launches)));
   }
+  if (!trace.transfers.empty())
+    fmt::print("\n{}\n{}", session.colored("transfers between ranks", "bold"),
+               table_text(transfer_table(trace.transfers)));
   for (const std::string& report : trace.reports)
     fmt::print("\n{}\n{}", session.colored("the simulator reports", "red"), report);
   fmt::print("\n{}.\n{}.\n", traffic_legend, shared_legend);

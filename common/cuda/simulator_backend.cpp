@@ -169,6 +169,8 @@ std::vector<std::pair<std::string, double>> take_counters() {
     // The number of different (block, value) pairs of an annotation, for example of masked tiles.
     for (const simt::Note& note : launch.notes) sums["note." + note.label] += 1;
   }
+  for (const simt::Transfer& sent : simt::transfers()) sums["sent_bytes"] += double(sent.bytes);
+  if (trace) trace->add_transfers(simt::transfers());
   simt::clear_launches();
   tilings.clear();
   return {sums.begin(), sums.end()};

@@ -223,13 +223,21 @@ std::vector<double> reads_of_tiles(const simt::TensorTraffic& traffic, const Til
 }
 
 void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::string, TracedTensor>& tensors) {
-  json record{{"kernel", launch.kernel},       {"grid", triple(launch.grid)},
-              {"block", triple(launch.block)}, {"shared_bytes", launch.shared_bytes},
-              {"registers", launch.registers}, {"counters", json::object()},
-              {"tensors", json::array()},      {"notes", json::array()},
-              {"intervals", json::array()},    {"lines", json::array()},
-              {"waits", json::array()},        {"flights", json::array()},
-              {"values", values_json(launch)}, {"reports", json::array()}};
+  json record{{"kernel", launch.kernel},
+              {"device", launch.device},
+              {"grid", triple(launch.grid)},
+              {"block", triple(launch.block)},
+              {"shared_bytes", launch.shared_bytes},
+              {"registers", launch.registers},
+              {"counters", json::object()},
+              {"tensors", json::array()},
+              {"notes", json::array()},
+              {"intervals", json::array()},
+              {"lines", json::array()},
+              {"waits", json::array()},
+              {"flights", json::array()},
+              {"values", values_json(launch)},
+              {"reports", json::array()}};
   visit_counters(launch.counters,
                  [&](const std::string& name, std::uint64_t count) { record["counters"][name] = count; });
   for (const simt::TensorTraffic& traffic : launch.tensors) {
@@ -259,12 +267,18 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
   launches_.push_back(dumped(record));
 }
 
+void TraceRecord::add_transfers(const std::vector<simt::Transfer>& transfers) {
+  for (const auto& [from, to, bytes, step] : transfers)
+    transfers_.push_back(dumped({{"from", from}, {"to", to}, {"bytes", bytes}, {"step", step}}));
+}
+
 void TraceRecord::add_report(const std::string& text) {
   reports_.push_back(dumped(text));
 }
 
 std::string TraceRecord::text() const {
-  return "{\"launches\":" + joined(launches_) + ",\"reports\":" + joined(reports_) + "}";
+  return "{\"launches\":" + joined(launches_) + ",\"transfers\":" + joined(transfers_) +
+         ",\"reports\":" + joined(reports_) + "}";
 }
 
 }  // namespace workbook::cuda

@@ -1,6 +1,6 @@
 // The record of each launch on the simulator for `./workbook trace`, as JSON:
 //
-//   {"launches": [{"kernel": "attention<64, 64>", "grid": [4, 1, 1], "block": [128, 1, 1], "shared_bytes": 1024,
+//   {"launches": [{"kernel": "attention<64, 64>", "device": 0, "grid": [4, 1, 1], "block": [128, 1, 1], "shared_bytes": 1024,
 //     "registers": 0, "counters": {"global.load_requests": 0, …, "block_barriers": 0, …},
 //     "tensors": [{"name": "K", "bytes": 8192, "counters": {"load_requests": 0, …},
 //       "tiling": null, or {"matrices": 4, "rows": 100, "row_bytes": 128, "tile_rows": 64},
@@ -14,7 +14,7 @@
 //     "flights": [{"warp": 7, "what": "K 3", "barrier": "full[1]", "begin": 0, "end": 4, "interval": 0}],
 //     "values": [{"label": "m", "row": 12, "at": [[INTERVAL, VALUE], …]}],
 //     "reports": ["race: …"]}],
-//   "reports": ["output never written: …"]}
+//   "transfers": [{"from": 0, "to": 1, "bytes": 65536, "step": 0}], "reports": ["output never written: …"]}
 //
 // Tiles are numbered through all matrices. "reads": COUNT adjacent tiles were each read READS times, summed over all
 // thread blocks. "blocks": the block read part of tiles FIRST to LAST. "intervals": the nonzero counters of block 0
@@ -33,6 +33,7 @@
 
 #include "common/cuda/backend.hpp"
 #include "common/simt/simulator.hpp"
+#include "common/simt/stream_order.hpp"
 
 namespace workbook::cuda {
 
@@ -59,12 +60,13 @@ class TraceRecord {
  public:
   /// Adds a completed launch, with its tensors by name.
   void add_launch(const simt::Launch& launch, const std::map<std::string, TracedTensor>& tensors);
+  void add_transfers(const std::vector<simt::Transfer>& transfers);
   /// Adds a report made after the launches.
   void add_report(const std::string& text);
   std::string text() const;
 
  private:
-  std::vector<std::string> launches_, reports_;  ///< JSON texts
+  std::vector<std::string> launches_, transfers_, reports_;  ///< JSON texts
 };
 
 }  // namespace workbook::cuda

@@ -187,6 +187,20 @@ TraceTable traffic_table(const TracedLaunch& launch) {
   return table;
 }
 
+TraceTable transfer_table(const std::vector<TracedTransfer>& transfers) {
+  TraceTable table{{{"from rank", "to rank", "step", "bytes"}}, 0};
+  std::vector<TracedTransfer> sorted = transfers;
+  std::ranges::stable_sort(sorted, {}, [](const TracedTransfer& sent) { return std::pair(sent.from, sent.step); });
+  std::int64_t sum = 0;
+  for (const TracedTransfer& sent : sorted) {
+    sum += sent.bytes;
+    table.rows.push_back({fmt::format("{}", sent.from), fmt::format("{}", sent.to), fmt::format("{}", sent.step),
+                          book::bytes_text(double(sent.bytes))});
+  }
+  if (!sorted.empty()) table.rows.push_back({"all", "", "", book::bytes_text(double(sum))});
+  return table;
+}
+
 TraceTable all_traffic_table(const std::vector<TracedLaunch>& launches) {
   struct Sums {
     std::string name;

@@ -43,6 +43,7 @@ TracedTensor tensor_of(const json& record) {
 TracedLaunch launch_of(const json& record) {
   TracedLaunch launch;
   launch.kernel = record.at("kernel");
+  launch.device = record.value("device", std::int64_t(0));
   record.at("grid").get_to(launch.grid);
   record.at("block").get_to(launch.block);
   launch.shared_bytes = record.at("shared_bytes");
@@ -229,6 +230,8 @@ Trace parse_trace(const std::string& text) {
       return trace;
     }
     for (const json& launch : record.at("launches")) trace.launches.push_back(launch_of(launch));
+    for (const json& sent : record.value("transfers", json::array()))
+      trace.transfers.push_back({sent.at("from"), sent.at("to"), sent.at("bytes"), sent.at("step")});
     trace.reports = record.at("reports").get<std::vector<std::string>>();
   } catch (const json::exception& error) {
     throw std::runtime_error(std::string("cannot parse the record of the launches: ") + error.what());

@@ -120,6 +120,7 @@ struct TracedValues {
 
 struct TracedLaunch {
   std::string kernel;
+  std::int64_t device = 0;
   std::int64_t grid[3], block[3], shared_bytes = 0;
   std::int64_t registers = 0;                    ///< per block after setmaxnreg; 0: not called
   std::map<std::string, std::int64_t> counters;  ///< "global.load_sectors", "block_barriers", …: simt::Counters by name
@@ -140,8 +141,15 @@ struct TracedLaunch {
   const TracedTensor* tensor(const std::string& name) const;
 };
 
+/// Bytes that a rank sent to another one in one call.
+struct TracedTransfer {
+  std::int64_t from = 0, to = 0, bytes = 0;
+  std::int64_t step = 0;  ///< how many calls of NCCL the sender had completed; those of a group count as one
+};
+
 struct Trace {
   std::vector<TracedLaunch> launches;
+  std::vector<TracedTransfer> transfers;  ///< in the order of their completion
   std::vector<std::string> reports;  ///< findings after the launches: output elements that were never written
   std::int64_t too_large = 0;        ///< the size of a record that did not fit, in bytes
 };

@@ -87,11 +87,6 @@ struct Communicator {
 
 namespace {
 
-std::vector<Transfer>& all_transfers() {
-  static std::vector<Transfer> all;
-  return all;
-}
-
 /// The open group of this thread.
 struct OpenGroup {
   int depth = 0;
@@ -132,7 +127,7 @@ void transfer(Call& send, Call& receive) {
   append(reports, simt::access(receive.operation, receive.to, receive.bytes(), true));
   throw_if_any(reports);
   if (send.count > 0) simt::copy_in(receive.to, send.from, send.bytes());
-  all_transfers().push_back({send.communicator->rank, receive.communicator->rank, send.bytes(), send.step});
+  simt::add_transfer({send.communicator->rank, receive.communicator->rank, send.bytes(), send.step});
   send.done = receive.done = true;
 }
 
@@ -193,7 +188,7 @@ void execute(const std::vector<Call*>& calls) {
   const std::size_t part = first.kind == Kind::all_reduce ? first.bytes() / calls.size() : first.bytes();
   for (Call* call : calls) {
     const int rank = call->communicator->rank;
-    if (rounds > 0) all_transfers().push_back({rank, (rank + 1) % int(calls.size()), rounds * part, call->step});
+    if (rounds > 0) simt::add_transfer({rank, (rank + 1) % int(calls.size()), rounds * part, call->step});
     call->done = true;
   }
 }
@@ -268,15 +263,10 @@ ncclResult_t make(Call call) {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> connect(int ranks) {
-  all_transfers().clear();
   const auto shared = std::make_shared<Group>(ranks);
   std::vector<std::unique_ptr<Communicator>> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(std::make_unique<Communicator>(shared, rank));
   return all;
-}
-
-const std::vector<Transfer>& transfers() {
-  return all_transfers();
 }
 
 void start_group(simt::Where where) {

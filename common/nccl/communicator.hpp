@@ -8,7 +8,7 @@
 
 namespace workbook::nccl {
 
-/// The ranks' communicators, connected to each other; transfers() starts anew.
+/// The ranks' communicators, connected to each other.
 std::vector<std::unique_ptr<Communicator>> connect(int ranks);
 /// Throws KernelMistakes if this thread's last ncclGroupStart has no ncclGroupEnd.
 void require_no_open_group();

@@ -1,9 +1,7 @@
 // Ranks as threads of one process, each with a device and a communicator.
 #pragma once
 
-#include <cstddef>
 #include <functional>
-#include <vector>
 
 #include "common/nccl/nccl.hpp"
 
@@ -14,16 +12,9 @@ namespace workbook::nccl {
 ///
 /// On the simulator one rank runs at a time, until it waits for others; if none can continue, that is reported. With
 /// fewer GPUs than ranks, ranks share them, and copies replace NCCL.
+///
+/// The simulator lists the transfers (simt::transfers). A collective of R ranks counts as a ring: each rank sends to the
+/// next one.
 void run_ranks(int ranks, const std::function<void(int rank, ncclComm_t communicator)>& body);
-
-/// Bytes that one rank has sent to another in one call.
-struct Transfer {
-  int from, to;
-  std::size_t bytes;
-  int step;  ///< of the sender: how many groups, or calls outside of groups, it had completed
-};
-/// The transfers of the last run_ranks, in the order of their completion (simulator). A collective of R ranks counts as
-/// a ring: each rank sends to the next one.
-const std::vector<Transfer>& transfers();
 
 }  // namespace workbook::nccl

@@ -189,6 +189,7 @@ const std::vector<Launch>& launches() {
 }
 void clear_launches() {
   history().clear();
+  clear_transfers();
 }
 
 bool in_kernel() {
@@ -236,6 +237,7 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   launch.block_count = std::uint64_t(grid.x) * grid.y * grid.z;
   Launch& result = launch.result;
   result.kernel = kernel;
+  result.device = device();
   result.grid = grid;
   result.block = block;
   result.shared_bytes = shared_bytes;

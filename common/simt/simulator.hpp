@@ -127,6 +127,7 @@ struct Flight {
 /// One launch.
 struct Launch {
   std::string kernel;
+  int device = 0;
   dim3 grid, block;
   std::size_t shared_bytes = 0;
   int registers = 0;  ///< with Options::trace: of all threads of block 0 after setmaxnreg; 0: none was executed

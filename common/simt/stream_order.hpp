@@ -46,6 +46,17 @@ SIMT_API void after(Stream* stream, const Operation& operation);
 /// Lists the operations that are issued from now on, instead of those listed so far.
 SIMT_API void list_operations();
 SIMT_API std::vector<IssuedOperation> listed_operations();
+/// Bytes that the rank on one device has sent to that on another in one call.
+struct Transfer {
+  int from, to;
+  std::size_t bytes;
+  int step;  ///< of the sender: how many groups, or calls outside of groups, it had completed
+};
+SIMT_API void add_transfer(const Transfer& transfer);
+/// In the order of their completion, since clear_launches().
+SIMT_API const std::vector<Transfer>& transfers();
+void clear_transfers();
+
 /// Neither comes before the other.
 SIMT_API bool concurrent(const Operation& a, const Operation& b);
 

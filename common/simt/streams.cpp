@@ -34,6 +34,7 @@ std::atomic<bool> follows = false;
 int sequences = 0;
 bool lists = false;
 std::vector<IssuedOperation> listed;
+std::vector<Transfer> completed_transfers;
 
 struct Device {
   Stream default_stream;
@@ -317,6 +318,17 @@ IssuedOperation joined(const Operation& operation, const std::vector<IssuedOpera
 }
 IssuedOperation issue_launch(const std::string& kernel) {
   return issue_here(host().stream, "kernel " + kernel);
+}
+void add_transfer(const Transfer& transfer) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  completed_transfers.push_back(transfer);
+}
+const std::vector<Transfer>& transfers() {
+  return completed_transfers;
+}
+void clear_transfers() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  completed_transfers.clear();
 }
 void list_operations() {
   const std::lock_guard<std::mutex> lock(mutex);

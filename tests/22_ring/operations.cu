@@ -154,7 +154,7 @@ void transfers(const Arguments& call) {
   const auto sent_bytes = call.array<std::int64_t>("transfers");
   std::ranges::fill(sent_bytes, 0);
   auto next = sent_bytes.begin();
-  for (const workbook::nccl::Transfer& sent : workbook::nccl::transfers())
+  for (const simt::Transfer& sent : simt::transfers())
     for (const std::int64_t value : {std::int64_t(sent.from), std::int64_t(sent.to), std::int64_t(sent.bytes),
                                      std::int64_t(sent.step), std::int64_t(1)})
       *next++ = value;

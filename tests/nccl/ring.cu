@@ -5,6 +5,7 @@
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/nccl/ranks.hpp"
+#include "common/simt/simulator.hpp"
 
 namespace rings {
 namespace {
@@ -132,6 +133,7 @@ void collective(int rank, int ranks, int n, Collective which, ncclComm_t communi
 }  // namespace
 
 std::vector<std::vector<float>> add_in_a_ring(int ranks, int n, Bug bug) {
+  simt::clear_launches();
   std::vector<std::vector<float>> sums(static_cast<std::size_t>(ranks));
   workbook::nccl::run_ranks(ranks, [&](int rank, ncclComm_t communicator) {
     ring(rank, ranks, n, bug, communicator, sums[std::size_t(rank)]);
@@ -150,6 +152,7 @@ void send_too_much(int n) {
   });
 }
 std::vector<std::vector<float>> collect(int ranks, int n, Collective which) {
+  simt::clear_launches();
   std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
   workbook::nccl::run_ranks(ranks, [&](int rank, ncclComm_t communicator) {
     collective(rank, ranks, n, which, communicator, results[std::size_t(rank)]);

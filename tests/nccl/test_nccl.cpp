@@ -13,6 +13,7 @@
 #include "common/cuda/error.hpp"
 #include "common/nccl/ranks.hpp"
 #include "common/simt/simulator.hpp"
+#include "common/simt/stream_order.hpp"
 #include "tests/nccl/ring.hpp"
 
 using namespace rings;
@@ -67,7 +68,7 @@ TEST_CASE("a ring adds the shards of all ranks and sends each R - 1 times") {
   for (const std::vector<float>& sum : add_in_a_ring(ranks, kElements, Bug::none))
     CHECK(sum == expected_sum(ranks, kElements));
   std::map<std::pair<int, int>, std::size_t> sent;
-  for (const workbook::nccl::Transfer& transfer : workbook::nccl::transfers()) {
+  for (const simt::Transfer& transfer : simt::transfers()) {
     sent[{transfer.from, transfer.to}] += transfer.bytes;
     CHECK(transfer.step < ranks - 1);
   }
@@ -80,7 +81,7 @@ TEST_CASE("a ring adds the shards of all ranks and sends each R - 1 times") {
 
 TEST_CASE("a needless last transfer gives the right sums and is counted") {
   for (const std::vector<float>& sum : add_in_a_ring(4, 100, Bug::one_step_more)) CHECK(sum == expected_sum(4, 100));
-  CHECK(workbook::nccl::transfers().size() == 16);
+  CHECK(simt::transfers().size() == 16);
 }
 
 TEST_CASE("what no event orders is reported with both lines, in every order of the ranks") {
@@ -189,7 +190,7 @@ TEST_CASE("collectives give each rank its result, and count as a ring") {
   };
   const auto bytes = [](int rank) {
     std::size_t sent = 0;
-    for (const workbook::nccl::Transfer& transfer : workbook::nccl::transfers())
+    for (const simt::Transfer& transfer : simt::transfers())
       if (transfer.from == rank) sent += transfer.bytes;
     return sent;
   };
