@@ -1,7 +1,7 @@
 // The record of each launch on the simulator for `./workbook trace`, as JSON:
 //
-//   {"launches": [{"kernel": "attention<64, 64>", "device": 0, "grid": [4, 1, 1], "block": [128, 1, 1], "shared_bytes": 1024,
-//     "registers": 0, "counters": {"global.load_requests": 0, …, "block_barriers": 0, …},
+//   {"launches": [{"kernel": "attention<64, 64>", "device": 0, "grid": [4, 1, 1], "block": [128, 1, 1],
+//     "shared_bytes": 1024, "registers": 0, "counters": {"global.load_requests": 0, …, "block_barriers": 0, …},
 //     "tensors": [{"name": "K", "bytes": 8192, "counters": {"load_requests": 0, …},
 //       "tiling": null, or {"matrices": 4, "rows": 100, "row_bytes": 128, "tile_rows": 64},
 //       "reads": [[COUNT, READS], …], "blocks": [[BLOCK, FIRST, LAST], …]}],

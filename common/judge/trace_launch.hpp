@@ -150,8 +150,8 @@ struct TracedTransfer {
 struct Trace {
   std::vector<TracedLaunch> launches;
   std::vector<TracedTransfer> transfers;  ///< in the order of their completion
-  std::vector<std::string> reports;  ///< findings after the launches: output elements that were never written
-  std::int64_t too_large = 0;        ///< the size of a record that did not fit, in bytes
+  std::vector<std::string> reports;       ///< findings after the launches: output elements that were never written
+  std::int64_t too_large = 0;             ///< the size of a record that did not fit, in bytes
 };
 /// Parses the worker's record. std::runtime_error if it is invalid.
 Trace parse_trace(const std::string& text);

@@ -13,8 +13,8 @@ namespace workbook::nccl {
 /// On the simulator one rank runs at a time, until it waits for others; if none can continue, that is reported. With
 /// fewer GPUs than ranks, ranks share them, and copies replace NCCL.
 ///
-/// The simulator lists the transfers (simt::transfers). A collective of R ranks counts as a ring: each rank sends to the
-/// next one.
+/// The simulator lists the transfers (simt::transfers). A collective of R ranks counts as a ring: each rank sends to
+/// the next one.
 void run_ranks(int ranks, const std::function<void(int rank, ncclComm_t communicator)>& body);
 
 }  // namespace workbook::nccl
