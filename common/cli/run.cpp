@@ -202,6 +202,9 @@ int run(const Session& session, const RunOptions& options) {
   job.backend = worker::backend_named(options.backend);
   job.element = element_named(options.element);
   job.pass = options.pass;
+  job.numbers = numbers_set(options.set);
+  if (!options.set.empty() && options.stage.empty())
+    fail_input("--set {}: it needs --stage, since each chapter has parameters of its own", options.set.front());
   job.kv_heads = options.k.empty() ? fmt::format("--kv-heads {}", options.kv_heads) : "--k " + options.k;
   if (!options.memory.empty()) job.memory = parse_bytes(options.memory);
   stages_of(session, job);  // refuses an unknown stage before any input is read

@@ -20,15 +20,16 @@ namespace workbook::cli {
 struct StatusOptions {};
 
 struct RunOptions : ProblemOptions {
-  std::string out, lse;   ///< .npy files to write
-  std::string stage;      ///< a chapter; empty: all
-  bool chapters = false;  ///< the reader's stages instead of the book's
-  bool all = false;       ///< one row per stage with every figure, as is always shown for a single chapter
-  std::string memory;     ///< "1G": memory limit per stage
-  std::string backend;    ///< only this one: "cpu", "sim" or "cuda"
-  std::string element;    ///< only stages for it; empty: each chapter's own
-  std::string pass;       ///< only stages of it; empty: both
-  std::string gpu;        ///< the GPU whose limits the simulator applies; empty: its default
+  std::string out, lse;          ///< .npy files to write
+  std::string stage;             ///< a chapter; empty: all
+  bool chapters = false;         ///< the reader's stages instead of the book's
+  bool all = false;              ///< one row per stage with every figure, as is always shown for a single chapter
+  std::string memory;            ///< "1G": memory limit per stage
+  std::string backend;           ///< only this one: "cpu", "sim" or "cuda"
+  std::string element;           ///< only stages for it; empty: each chapter's own
+  std::string pass;              ///< only stages of it; empty: both
+  std::vector<std::string> set;  ///< "ranks=2": parameters of the stage
+  std::string gpu;               ///< the GPU whose limits the simulator applies; empty: its default
 };
 
 struct TestOptions {

@@ -19,6 +19,8 @@ Runner declare_run(Options& options) {
   options.option("--backend", given->backend, "Run only on this backend")
       .allow(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
   declare_element(options, given->element);
+  options.option("--set", given->set, "Set a parameter of the kernels of --stage, e.g. ranks=2")
+      .allow(not_empty("NAME=NUMBER"));
   options.option("--pass", given->pass, "Run only the forward or only the backward pass")
       .allow(one_of({"forward", "backward"}, "forward or backward"));
   declare_gpu(options, given->gpu);

@@ -337,7 +337,7 @@ class Running {
     const Element element = row.element;
     Given& given = problems_.in(element);
     worker::AttentionResult got = worker::forward(
-        given.encoded, {}, [&](const worker::Call& call) { return worker.call(call); }, operation_of(row));
+        given.encoded, job_.numbers, [&](const worker::Call& call) { return worker.call(call); }, operation_of(row));
     const Forward& oracle = problems_.oracle(given);
     if (!given.O_bounds) {
       given.O_bounds = output_bounds(oracle, given.encoded.problem, precision_of(element));
@@ -361,7 +361,7 @@ class Running {
     const Element element = row.element;
     BackwardGiven& given = problems_.backward(problems_.in(element));
     const auto send = [&](const worker::Call& call) { return worker.call(call); };
-    const worker::BackwardResult got = worker::backward(operation_of(row), given.encoded, element, {}, send);
+    const worker::BackwardResult got = worker::backward(operation_of(row), given.encoded, element, job_.numbers, send);
     take_counters(row, got.reply);
     if (!given.oracle) {
       const auto& [problem, dO, saved] = given.problem;

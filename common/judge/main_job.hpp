@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -16,12 +17,13 @@
 namespace workbook::judge {
 
 struct MainJob {
-  std::string stage;               ///< a chapter; empty: all
-  bool own = false;                ///< the reader's stages instead of the book's
-  std::optional<Backend> backend;  ///< only this one; empty: all, CUDA only if there is a GPU
-  std::optional<Element> element;  ///< only stages for it; empty: each chapter's default
-  std::string pass;                ///< only stages of this pass; empty: both
-  std::string kv_heads;            ///< the option that sets the number of K/V heads, for messages: "--kv-heads 2"
+  std::string stage;                      ///< a chapter; empty: all
+  bool own = false;                       ///< the reader's stages instead of the book's
+  std::optional<Backend> backend;         ///< only this one; empty: all, CUDA only if there is a GPU
+  std::optional<Element> element;         ///< only stages for it; empty: each chapter's default
+  std::string pass;                       ///< only stages of this pass; empty: both
+  std::map<std::string, double> numbers;  ///< parameters of the kernels: {"ranks", 2}
+  std::string kv_heads;  ///< the option that sets the number of K/V heads, for messages: "--kv-heads 2"
   std::uint64_t memory = std::uint64_t(1) << 46;  ///< bytes of address space that a stage may use
 };
 

@@ -136,6 +136,13 @@ Facts all_facts(const std::vector<Format>& formats) {
 
 }  // namespace
 
+Facts ranks_facts(const Request& request) {
+  Parameters& p = request.parameters;
+  Facts facts{{"tflops", p.number("tflops")}, {"gbs", p.number("gbs")}, {"links", p.numbers("links")}};
+  for (const char* name : {"heads", "d", "ranks", "tokens", "group"}) facts[name] = p.count(name);
+  return facts;
+}
+
 Facts formats_facts(const Request& request) {
   return {{"formats", all_facts(read_formats(request.parameters))}};
 }

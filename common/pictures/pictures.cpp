@@ -24,7 +24,7 @@ constexpr Kind kKinds[] = {
     {"traffic", true, traffic_facts},      {"softmax", false, softmax_facts},     {"formats", false, formats_facts},
     {"ranges", false, ranges_facts},       {"algorithm", false, algorithm_facts}, {"blocks", true, blocks_facts},
     {"diagram", false, diagram_facts},     {"plot", false, plot_facts},           {"packing", true, packing_facts},
-    {"dropout", false, dropout_facts},
+    {"dropout", false, dropout_facts},     {"ranks", false, ranks_facts},
 };
 
 const Kind& kind_of(Parameters& parameters) {

@@ -541,6 +541,18 @@ const figureTests = {
       expectEqual(drawn, 2 * facts.heads * queries, `rows with Nq = ${queries}`);
     }
   },
+  async ranks(figure, facts) {
+    for (const [R, power, G, W] of [[4, 12, 4, 370], [2, 8, 1, 25], [8, 16, 8, 370], [3, 11, 4, 100]]) {
+      await set(figure, 'ranks', R);
+      await set(figure, 'tokens', power);
+      for (const [name, value] of [['group', G], ['link', W]]) await figure.locator(`[name="${name}"]`).selectOption(String(value));
+      const n = 2 ** power, text = await said(figure), hidden = 2 * facts.tflops * 1e12 <= n * G * W * 1e9;
+      expect(text.includes(hidden ? ': hidden.' : ': not hidden.'), text);
+      expect(text.includes(R > 1 + G ? 'Ulysses sends less' : 'a ring sends less'), text);
+      const waiting = await figure.locator('rect[data-waits]').evaluateAll((all) => all.map(({ dataset }) => dataset.waits));
+      expectEqual(waiting, [...(hidden ? [] : ['ring']), 'all-gather', 'Ulysses'], 'transfers that are not hidden');
+    }
+  },
   async dropout(figure, facts) {
     for (const [query, key, dropped] of [[0, 1, 26], [5, 2, 0], [7, 7, 255]]) {
       for (const [name, value] of Object.entries({ query, key, dropped })) await set(figure, name, value);

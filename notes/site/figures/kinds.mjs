@@ -7,6 +7,7 @@ import { drawFormats, drawRanges, formats } from './formats.mjs';
 import { drawFragments, fragments } from './fragments.mjs';
 import { drawPacking, packing } from './packing.mjs';
 import { banks, drawBanks, drawSwizzle, swizzle } from './shared-memory.mjs';
+import { drawRanks, ranks } from './ranks.mjs';
 import { drawSoftmax, softmax } from './softmax.mjs';
 import { blocks, drawOwners, drawTiles, tiles } from './tiles.mjs';
 import { drawTimeline, drawWaits, timeline, waits } from './timeline.mjs';
@@ -24,6 +25,7 @@ export const draws = {
   packing: drawPacking,
   plot: drawPlot,
   ranges: drawRanges,
+  ranks: drawRanks,
   roofline: drawRoofline,
   softmax: drawSoftmax,
   swizzle: drawSwizzle,
@@ -33,5 +35,5 @@ export const draws = {
   waits: drawWaits,
 };
 export const figures = {
-  algorithm, banks, blocks, dropout, formats, fragments, packing, plot, roofline, softmax, swizzle, tiles, timeline, traffic, waits,
+  algorithm, banks, blocks, dropout, formats, fragments, packing, plot, ranks, roofline, softmax, swizzle, tiles, timeline, traffic, waits,
 };
