@@ -73,8 +73,8 @@ Facts packing_facts(const Request& request);
 Facts traffic_facts(const Request& request);
 
 // numbers.cpp
-/// What the formulas of attention on several ranks need, and the values that the picture shows. heads, d, tflops; ranks,
-/// tokens per rank, group (H / Hkv), gbs: GB/s in one direction, one of `links`.
+/// What the formulas of attention on several ranks need, and the values that the picture shows. heads, d, tflops;
+/// ranks, tokens per rank, group (H / Hkv), gbs: GB/s in one direction, one of `links`.
 Facts ranks_facts(const Request& request);
 /// The running maximum and sum of one row. scores; block: number of scores per step.
 Facts softmax_facts(const Request& request);
