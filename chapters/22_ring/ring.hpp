@@ -5,8 +5,8 @@
 // What changes: a rank sees its keys in several launches. Chapter 8's kernel starts from O, m and l in device memory
 // and ends there, so no other kernel merges partial results, and O is rounded once. With the causal mask each rank
 // holds an early and a late chunk of the sequence, and so all ranks have equally much to do in every step.
-// What it costs: a step reads and writes O, m and l, 8·(d + 2) bytes per head and row of Q; and a rank needs memory for
-// a second K/V shard.
+// What it costs: a step reads and writes O, m and l, at most 8·(d + 2) bytes per head and row of Q; and a rank needs
+// memory for a second K/V shard.
 //
 // Source: Liu, Zaharia and Abbeel 2023 (Ring Attention); Zhu 2024 (ring-flash-attention), the zigzag order.
 #pragma once
