@@ -72,13 +72,21 @@ void say_what_is_missing(Measurement& m) {
     m.skip("--profile: Nsight Compute (ncu) was not found in PATH");
 }
 
+constexpr const char* several_gpus = "several GPUs";  // Chapter::use
+
 }  // namespace
 
 std::vector<const Chapter*> wanted_chapters(const judge::Workspace& workspace, const MeasureRequest& request) {
   std::set<int> named;
   for (const std::string& which : request.chapters) {
     try {
-      named.insert(workspace.book.chapter(which).number);
+      const Chapter& chapter = workspace.book.chapter(which);
+      if (chapter.use == several_gpus)
+        fail_input(
+            "bench {}: a call of this chapter also distributes its tensors to the ranks, so its time is not that "
+            "of attention; allowed: another chapter",
+            which);
+      named.insert(chapter.number);
     } catch (const book::ManifestError& error) {
       fail_input("bench {}: {}", which, error.what());
     }
@@ -87,7 +95,7 @@ std::vector<const Chapter*> wanted_chapters(const judge::Workspace& workspace, c
   for (const Chapter& chapter : workspace.book.chapters) {
     const bool wanted =
         named.empty() || (request.only ? named.contains(chapter.number) : chapter.number <= *named.rbegin());
-    if (wanted) chapters.push_back(&chapter);
+    if (wanted && chapter.use != several_gpus) chapters.push_back(&chapter);
   }
   return chapters;
 }
