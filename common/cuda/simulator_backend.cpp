@@ -60,6 +60,7 @@ void* allocate(std::size_t bytes, std::string_view name, std::size_t element_siz
                         : role == Role::output ? simt::Role::output
                                                : simt::Role::scratch;
   void* memory = nullptr;
+  simt::require_host("allocate");
   try {
     memory = simt::allocate(bytes, std::string(name), element_size, as);
   } catch (const std::bad_alloc&) {

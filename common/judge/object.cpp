@@ -143,11 +143,15 @@ bool is_of_kernel_headers(std::string_view name) {
   return digits != 0 && digits != std::string_view::npos && begins_with(simt::kCudaFunctions, name.substr(digits));
 }
 
-/// What kernels and launches call in the simulator.
+/// What kernels, launches and the host code of kernel files call in the simulator.
 bool is_kernels_own(std::string_view name) {
   const std::string_view scoped = entity(name);
-  if (scoped.starts_with("4simt")) return begins_with(simt::kCalledByKernels, scoped.substr(5));
-  return scoped.starts_with("8workbook4cuda") && begins_with(simt::kCalledByLaunches, scoped.substr(14));
+  const auto is_in = [&](std::string_view scope, auto... names) {
+    return scoped.starts_with(scope) && (begins_with(names, scoped.substr(scope.size())) || ...);
+  };
+  return is_in("4simt", simt::kCalledByKernels, simt::kCalledByHosts) ||
+         is_in("8workbook4cuda", simt::kCalledByLaunches, simt::kMemoryOfHosts) ||
+         is_in("8workbook4nccl", simt::kRanks) || is_in("", simt::kNccl);
 }
 
 /// The functions of the C library that a chapter's code may need: memory, strings, numbers, sorting, printing, time.

@@ -242,6 +242,7 @@ void complete(std::vector<Call>& calls) {
 }
 
 ncclResult_t make(Call call) {
+  simt::require_host(names[std::size_t(call.kind)]);
   const int ranks = call.communicator->group->ranks;
   if (call.peer < 0 || call.peer >= ranks)
     throw std::invalid_argument(

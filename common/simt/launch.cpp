@@ -192,6 +192,9 @@ void clear_launches() {
   clear_transfers();
 }
 
+void require_host(const char* function) {
+  if (in_kernel()) throw std::logic_error(words(function, " in a kernel: only host code may call it"));
+}
 bool in_kernel() {
   return running != nullptr;
 }

@@ -8,9 +8,9 @@ namespace simt {
 
 /// Namespaces and types of the headers that kernels include.
 inline constexpr std::string_view kKernelScopes =
-    R"(4simt 8workbook4cuda 6__half 7__half2 4dim3 13__nv_bfloat16 14__nv_bfloat162 13__nv_fp8_e4m3)";
+    R"(4simt 8workbook4cuda 8workbook4nccl 6__half 7__half2 4dim3 13__nv_bfloat16 14__nv_bfloat162 13__nv_fp8_e4m3)";
 /// CUDA functions without a namespace.
-inline constexpr std::string_view kCudaFunctions = "__ atomic make_ rsqrtf exp10f";
+inline constexpr std::string_view kCudaFunctions = "__ atomic make_ rsqrtf exp10f cuda nccl";
 /// The functions that kernels call in the simulator (runtime.hpp, asynchronous.hpp).
 inline constexpr std::string_view kCalledByKernels =
     R"(12thread_index 13named_barrier 11block_index 10block_size 9grid_size 9in_kernel 13block_barrier 12warp_barrier
@@ -24,6 +24,15 @@ inline constexpr std::string_view kCalledByKernels =
 /// Those of a launch and its refusals (common/cuda/refusals.hpp).
 inline constexpr std::string_view kCalledByLaunches =
     "6detail7guarded 11refuse_grid 15refuse_head_dim 12refuse_tiles 16check_tensor_map";
+/// What host code calls for streams, events, devices (cuda_streams.hpp), device memory and NCCL: in the simulator, in
+/// workbook::cuda, in workbook::nccl, and in no namespace. In a kernel they throw.
+inline constexpr std::string_view kCalledByHosts =
+    "13create_stream 12create_event 7destroy 6record 4wait 11synchronize 18synchronize_device 7copy_on 7fill_on "
+    "14current_stream 10set_device 6device";
+inline constexpr std::string_view kMemoryOfHosts = "8allocate 7release";
+inline constexpr std::string_view kRanks = "9run_ranks 11start_group 9end_group";
+inline constexpr std::string_view kNccl =
+    "8ncclSend 8ncclRecv 13ncclAllGather 17ncclReduceScatter 13ncclAllReduce 13ncclCommCount 16ncclCommUserRank";
 /// Mathematical functions of double numbers that take and return values alone, and those that the simulator observes:
 /// frexp, modf, sincos. Whole names.
 inline constexpr std::string_view kObserved =

@@ -32,6 +32,8 @@ SIMT_API __attribute__((const)) uint3 grid_size();
 
 /// Whether the caller is a simulated thread.
 SIMT_API bool in_kernel();
+/// Throws if a kernel calls this function of the host.
+SIMT_API void require_host(const char* function);
 
 // Block barriers. A barrier is identified by its source line: compilers merge and duplicate calls.
 enum class BarrierResult { none, count, all, any };

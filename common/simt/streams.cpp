@@ -226,6 +226,7 @@ Stream*& current_stream() {
 }
 
 Stream* create_stream(bool waits_for_default_stream, Where where) {
+  require_host("cudaStreamCreateWithFlags");
   const std::lock_guard<std::mutex> lock(mutex);
   follows = true;
   auto stream = std::make_unique<Stream>();
@@ -277,6 +278,7 @@ void synchronize_device() {
 }
 
 void copy_on(Stream* stream, void* to, const void* from, std::size_t bytes, Where where, bool between_devices) {
+  require_host("cudaMemcpyAsync");
   if (bytes == 0) return;
   const IssuedOperation copy = issue(stream, between_devices ? "cudaMemcpyPeerAsync" : "cudaMemcpyAsync", where);
   std::vector<Report> reports = access(copy, from, bytes, false);
@@ -286,6 +288,7 @@ void copy_on(Stream* stream, void* to, const void* from, std::size_t bytes, Wher
   copy_in(to, from, bytes);
 }
 void fill_on(Stream* stream, void* to, int byte, std::size_t bytes, Where where) {
+  require_host("cudaMemsetAsync");
   if (bytes == 0) return;
   if (follows) {
     std::vector<Report> reports = access(issue(stream, "cudaMemsetAsync", where), to, bytes, true);
