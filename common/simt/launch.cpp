@@ -189,7 +189,7 @@ const std::vector<Launch>& launches() {
 }
 void clear_launches() {
   history().clear();
-  clear_transfers();
+  forget_operations();
 }
 
 void require_host(const char* function) {

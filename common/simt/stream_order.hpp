@@ -43,9 +43,9 @@ IssuedOperation issue_launch(const std::string& kernel);
 /// What the stream does after this comes after the operation.
 SIMT_API void after(Stream* stream, const Operation& operation);
 
-/// Lists the operations that are issued from now on, instead of those listed so far.
+/// Lists the operations that are issued from now on, until take_operations().
 SIMT_API void list_operations();
-SIMT_API std::vector<IssuedOperation> listed_operations();
+SIMT_API std::vector<IssuedOperation> take_operations();
 /// Bytes that the rank on one device has sent to that on another in one call.
 struct Transfer {
   int from, to;
@@ -55,7 +55,9 @@ struct Transfer {
 SIMT_API void add_transfer(const Transfer& transfer);
 /// In the order of their completion, since clear_launches().
 SIMT_API const std::vector<Transfer>& transfers();
-void clear_transfers();
+/// Forgets transfers and operations, at clear_launches(). All operations must be complete; those of streams that still
+/// exist are kept.
+void forget_operations();
 
 /// Neither comes before the other.
 SIMT_API bool concurrent(const Operation& a, const Operation& b);

@@ -329,18 +329,23 @@ void add_transfer(const Transfer& transfer) {
 const std::vector<Transfer>& transfers() {
   return completed_transfers;
 }
-void clear_transfers() {
+void forget_operations() {
   const std::lock_guard<std::mutex> lock(mutex);
   completed_transfers.clear();
+  for (const auto& [number, device] : devices())
+    if (!device.streams.empty()) return;
+  host().clock.clear();
+  for (auto& [number, device] : devices()) device.default_stream.clock.clear();
+  for (const auto& tensor : all_tensors()) tensor->history.clear();
 }
 void list_operations() {
   const std::lock_guard<std::mutex> lock(mutex);
   lists = true;
-  listed.clear();
 }
-std::vector<IssuedOperation> listed_operations() {
+std::vector<IssuedOperation> take_operations() {
   const std::lock_guard<std::mutex> lock(mutex);
-  return listed;
+  lists = false;
+  return std::exchange(listed, {});
 }
 bool concurrent(const Operation& a, const Operation& b) {
   return !is_before(a, b) && !is_before(b, a);

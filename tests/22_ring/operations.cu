@@ -158,7 +158,7 @@ void transfers(const Arguments& call) {
     for (const std::int64_t value : {std::int64_t(sent.from), std::int64_t(sent.to), std::int64_t(sent.bytes),
                                      std::int64_t(sent.step), std::int64_t(1)})
       *next++ = value;
-  const std::vector<simt::IssuedOperation> all = simt::listed_operations();
+  const std::vector<simt::IssuedOperation> all = simt::take_operations();
   auto beside = call.array<std::int64_t>("beside").begin();
   std::fill_n(beside, 512, -1);
   for (const simt::IssuedOperation& receive : all) {

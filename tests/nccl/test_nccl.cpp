@@ -79,6 +79,14 @@ TEST_CASE("a ring adds the shards of all ranks and sends each R - 1 times") {
   }
 }
 
+TEST_CASE("what is complete is forgotten with the launches, so that a long program needs no more memory") {
+  add_in_a_ring(4, 100, Bug::none);
+  CHECK_FALSE(simt::host_clock().empty());
+  simt::clear_launches();
+  CHECK(simt::host_clock().empty());
+  CHECK(simt::transfers().empty());
+}
+
 TEST_CASE("a needless last transfer gives the right sums and is counted") {
   for (const std::vector<float>& sum : add_in_a_ring(4, 100, Bug::one_step_more)) CHECK(sum == expected_sum(4, 100));
   CHECK(simt::transfers().size() == 16);
