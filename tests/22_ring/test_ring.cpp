@@ -263,6 +263,9 @@ struct Transfers {
     for (std::size_t i = 0; i < values.size() && values[i + 4] != 0; i += 5) {
       bytes += values[i + 2];
       sent_by[values[i]] += values[i + 2];
+      if (values[i + 1] != (values[i] + 1) % count && astray.empty())
+        astray =
+            fmt::format("rank {} sends to rank {}, expected {}", values[i], values[i + 1], (values[i] + 1) % count);
     }
     for (const std::int64_t each : kernels)
       if (each >= 0) beside.push_back(each);
@@ -274,13 +277,17 @@ struct Transfers {
   Shape with;
   std::int64_t bytes = 0;
   std::map<std::int64_t, std::int64_t> sent_by;
-  Numbers64 beside;  ///< of each receive: the kernels of its rank that run beside it
+  std::string astray;  ///< the first transfer that does not go to the next rank
+  Numbers64 beside;    ///< of each receive: the kernels of its rank that run beside it
 };
 
 void expect_sent(const Transfers& sent, std::int64_t wanted, const std::string& formula, const std::string& cause) {
   expect(sent.bytes == wanted,
          fmt::format("{}: the ranks send {} bytes in all, expected {} = {}", sent.text(), sent.bytes, wanted, formula),
          cause, "transfers");
+  expect(sent.astray.empty(), fmt::format("{}: {}", sent.text(), sent.astray),
+         "your code sends to a rank other than the next one; K and V, and the sums, go from rank r to rank r + 1",
+         "astray");
 }
 
 }  // namespace
