@@ -129,7 +129,7 @@ bool covers(const StreamAccess& a, const StreamAccess& b) {
 SourceLine calling_line(const std::vector<void*>& callers) {
   for (const void* caller : callers) {
     SourceLine line = source_line(caller);
-    if (line.line != 0 && !line.file.starts_with("common/")) return line;
+    if (line.line != 0 && !line.file.starts_with("common/") && !line.file.starts_with("./common/")) return line;
   }
   return {};
 }

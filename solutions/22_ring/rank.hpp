@@ -24,7 +24,8 @@ struct Streams {
   cudaStream_t compute, copies;
   cudaEvent_t arrived[2], used[2];
   Streams() {
-    for (cudaStream_t* stream : {&compute, &copies}) cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&copies, cudaStreamNonBlocking);
     for (cudaEvent_t* event : {&arrived[0], &arrived[1], &used[0], &used[1]})
       cudaEventCreateWithFlags(event, cudaEventDisableTiming);
   }
