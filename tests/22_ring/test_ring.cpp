@@ -207,7 +207,8 @@ void expect_pairs(const Ring& ring) {
         for (std::int64_t j = 0; j < std::int64_t(keys.size()); ++j) {
           const bool visible = !ring.causal || keys[std::size_t(j)] <= queries[std::size_t(i)];
           const bool computed = ring.computes(step, n, i, j);
-          expect(visible == computed,
+          if (visible == computed) continue;  // the message of each pair would take longer than the pairs
+          expect(false,
                  fmt::format("{}: the query at position {}, number {} of {} of the rank, {} the key at position {}, "
                              "number {} of the source; it must {}",
                              ring.text(rank, number), queries[std::size_t(i)], i, n,
@@ -436,7 +437,7 @@ TEST_CASE("the gradients of ranks in a ring agree with the oracle", "[22.5]") {
   std::uint64_t seed = 50;
   for (const int count : all_ranks)
     for (const bool causal : masks()) {
-      expect_ring_gradients(gradients::input("value mean", {1, 2, 2, 300, 300, 64}, ++seed, {.causal = causal}), count);
+      expect_ring_gradients(gradients::input("value mean", {1, 2, 2, 200, 200, 64}, ++seed, {.causal = causal}), count);
       expect_ring_gradients(gradients::input("normal", {2, 4, 1, 77, 77, 64}, ++seed, {.causal = causal}), count);
     }
   expect_ring_gradients(gradients::input("normal", {1, 2, 1, 260, 260, 128}, ++seed, {.causal = true}), 3);
