@@ -24,12 +24,17 @@ struct Pipe {
   int read_end = -1, write_end = -1;
   Pipe() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("cannot create a pipe");
+    if (::pipe2(ends, O_CLOEXEC) != 0) fail(errno);
     // Above the descriptors that the child's dup2 calls use.
     read_end = ::fcntl(ends[0], F_DUPFD_CLOEXEC, 10);
     write_end = ::fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
+    const int error = errno;
     ::close(ends[0]);
     ::close(ends[1]);
+    if (read_end >= 0 && write_end >= 0) return;
+    close_read();
+    close_write();
+    fail(error == EINVAL ? EMFILE : error);  // EINVAL: the limit of open files is below 10
   }
   ~Pipe() {
     close_read();
@@ -44,6 +49,9 @@ struct Pipe {
   void close_write() {
     if (write_end >= 0) ::close(write_end);
     write_end = -1;
+  }
+  [[noreturn]] static void fail(int error) {
+    throw std::runtime_error(std::string("cannot create a pipe: ") + std::strerror(error));
   }
 };
 

@@ -266,6 +266,10 @@ fi
 run env WORKBOOK_FETCH=maybe "$book/workbook" x
 report "a wrong WORKBOOK_FETCH is refused" "$(expect_status 3; expect_out ''; expect_err 'WORKBOOK_FETCH=maybe')"
 
+# shellcheck disable=SC2016  # $0 is the inner shell's
+run sh -c 'ulimit -n 20 && exec "$0" x' "$book/workbook"
+report "too few open files are named" "$(expect_status 3; expect_out ''; expect_err 'ulimit -n = 20')"
+
 make_book "$work/semi;colon"
 run "$work/semi;colon/workbook" x
 report "a folder name that CMake cannot handle is refused" \
