@@ -444,7 +444,8 @@ Reply Worker::call(const Call& call) {
   if (call.version_ != 0) request["version"] = call.version_;
   const off_t have = ::lseek(process.memory.get(), 0, SEEK_END);
   if (have < off_t(size) && ::ftruncate(process.memory.get(), off_t(size)) != 0) {
-    fail(Ending::out_of_memory, fmt::format("cannot allocate {} MiB of shared memory for the arrays", size >> 20));
+    fail(Ending::out_of_memory,
+         fmt::format("cannot allocate {} bytes of shared memory for the arrays: {}", size, std::strerror(errno)));
   }
   const Mapping memory(process.memory.get(), size);
   for (std::size_t i = 0; i < slots.size(); ++i) {
