@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -54,7 +55,10 @@ void for_every_row(std::int64_t rows, unsigned threads, const Work& work) {
   };
   {
     std::vector<std::jthread> others;
-    for (unsigned i = 1; i < threads && i < rows; ++i) others.emplace_back(run);
+    try {
+      for (unsigned i = 1; i < threads && i < rows; ++i) others.emplace_back(run);
+    } catch (const std::system_error&) {  // no further thread can be started
+    }
     run();
   }
   if (failure) std::rethrow_exception(failure);
