@@ -6,6 +6,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "common/simt/detect.hpp"
@@ -49,8 +52,6 @@ struct Worker {
       ++launch.changes;
     }
     const std::lock_guard<std::mutex> lock(launch.mutex);
-    --launch.running;
-    ++launch.changes;
     launch.result.counters += block.counters;
     global.merge_into(launch.result);
     launch.result.notes.insert(launch.result.notes.end(), block.notes.begin(), block.notes.end());
@@ -63,12 +64,14 @@ struct Worker {
 /// The threads, kept between launches. They wait forever when the program ends: nothing here is destroyed.
 class Pool {
  public:
-  /// Runs `launch` on `count` threads and waits.
+  /// Runs `launch` on `count` threads, or on those that can be started, and waits.
   void run(LaunchState& launch, int count) {
     std::unique_lock<std::mutex> lock(mutex_);
-    while (threads_ < count) {
-      std::thread(&Pool::serve, this, threads_).detach();
-      ++threads_;
+    try {
+      for (; threads_ < count; ++threads_) std::thread(&Pool::serve, this, threads_).detach();
+    } catch (const std::system_error& error) {
+      if (threads_ == 0) throw std::runtime_error(words("the simulator cannot start a thread: ", error.what()));
+      count = threads_;
     }
     launch_ = &launch;
     launch.running = std::size_t(count);
@@ -82,7 +85,7 @@ class Pool {
 
  private:
   void serve(int number) {
-    Worker worker;
+    std::optional<Worker> worker;
     std::uint64_t seen = 0;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
@@ -91,7 +94,18 @@ class Pool {
       if (number >= wanted_) continue;
       LaunchState& launch = *launch_;
       lock.unlock();
-      worker.run(launch);
+      try {
+        if (!worker) worker.emplace();
+        worker->run(launch);
+      } catch (...) {  // not enough memory
+        worker.reset();
+        launch.fail();
+      }
+      {
+        const std::lock_guard<std::mutex> changing(launch.mutex);
+        --launch.running;
+        ++launch.changes;
+      }
       lock.lock();
       if (--left_ == 0) done_.notify_all();
     }
@@ -255,6 +269,7 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   {
     const OpenedMemory opened;
     launcher().pool.run(launch, static_cast<int>(std::min<std::uint64_t>(workers, launch.block_count)));
+    if (launch.failure) std::rethrow_exception(launch.failure);
     add_late_sums(launch);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <string>
@@ -100,7 +101,15 @@ struct LaunchState {
   std::map<std::uintptr_t, BlockSet> signals;    ///< by address: blocks whose signals its readers have seen
   std::vector<LateSum> late_sums;
   std::size_t late_bytes = 0;
+  std::exception_ptr failure;  ///< of the simulator, which ends the launch
   Launch result;
+
+  /// Records the exception that is being handled, and begins no further block.
+  void fail() {
+    next_block = block_count;
+    const std::lock_guard<std::mutex> lock(mutex);
+    failure = std::current_exception();
+  }
 };
 
 /// Set by interrupt().

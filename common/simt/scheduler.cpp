@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <exception>
+#include <new>
 
 namespace simt {
 
@@ -87,6 +88,8 @@ void fiber_main() {
     LaunchState& launch = *running->block->launch;
     try {
       launch.body(launch.parameters);
+    } catch (const std::bad_alloc&) {  // of the simulator: kernels allocate no memory
+      launch.fail();
     } catch (const std::exception& error) {
       report_exception(*running, error.what());
     } catch (...) {
