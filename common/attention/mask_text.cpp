@@ -58,9 +58,10 @@ bool add_dropout(Mask& mask, std::string_view rest) {
 bool add_part(Mask& mask, std::string_view part, std::string_view name, std::string_view rest, std::int64_t sinks) {
   if (name == "dropout") return add_dropout(mask, rest);
   if (name == "softcap") {
-    const auto cap = number_of<float>(rest);
-    if (cap == 0) throw InputError(std::string("softcap = 0: allowed: ") + softcap_text);
-    mask.softcap = cap.value_or(0);
+    const auto cap = number_of<long double>(rest);  // a float's range is smaller than a double's
+    mask.softcap = float(cap.value_or(0));
+    if (cap && !(mask.softcap >= least_softcap && mask.softcap <= largest_softcap))
+      throw InputError("softcap = " + std::string(rest) + ": allowed: " + softcap_text);
     return cap.has_value();
   }
   if (name == "lengths") {
