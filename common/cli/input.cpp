@@ -88,7 +88,6 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
 }
 
 Problem problem_from_text(const Session& session, const ProblemOptions& options) {
-  const std::string text = text_bytes(session, options.text, std::size_t(options.seq));
   constexpr std::int64_t widest = 4096;  // the three projections are (H·d)² numbers each
   if (options.heads > widest / options.head_dim) {
     fail_input(
@@ -96,6 +95,10 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
         "1 to {}",
         options.heads, widest, options.head_dim, widest / options.head_dim);
   }
+  const auto longest = std::int64_t(std::sqrt(0x1p60 / double(options.heads))) - 1;  // for check(): H·N² scores
+  if (options.seq > longest)
+    fail_input("--seq {}: with --heads {} allowed: 1 to {}", options.seq, options.heads, longest);
+  const std::string text = text_bytes(session, options.text, std::size_t(options.seq));
   if (std::int64_t(text.size()) < options.seq) {
     fail_input("--seq {}: {} has only {} bytes; allowed: at most that number, or another file with --text", options.seq,
                options.text.empty() ? "the book's own text" : options.text, text.size());
@@ -168,6 +171,23 @@ std::string text_bytes(const Session& session, const std::string& file, std::siz
 
 namespace {
 
+/// InputError for Q and K with a score, or a part of its sum, that may overflow.
+void require_finite_scores(const Problem& problem, const ProblemOptions& options) {
+  const auto largest = [](const Tensor<float>& tensor) {
+    double most = 0;
+    for (const float x : tensor.values) most = std::max(most, std::abs(double(x)));
+    return most;
+  };
+  const bool scaled = problem.scale > 1;
+  const double score =
+      double(problem.shape.d) * largest(problem.Q) * largest(problem.K) * std::max(1.0F, problem.scale);
+  if (score <= std::numeric_limits<float>::max()) return;
+  const std::string files = options.q.empty() ? "" : fmt::format("--q {}, --k {}", options.q, options.k);
+  const std::string scale = options.scale_given ? fmt::format("--scale {:g}", options.scale) : "";
+  fail_input("{}{}{}: d·max|Q|·max|K|{} is {:.2g}; allowed: up to 3.4e38, so that no score overflows in fp32", files,
+             files.empty() || scale.empty() ? "" : ", ", scale, scaled ? "·scale" : "", score);
+}
+
 /// Adds the sinks, one per head, to the mask, and checks the problem.
 void complete_mask(Problem& problem, const ProblemOptions& options) {
   const std::int64_t H = problem.shape.H;
@@ -193,35 +213,8 @@ Problem make_problem(const Session& session, const ProblemOptions& options) {
   }
   Problem problem = files == 3 ? problem_from_files(options) : problem_from_text(session, options);
   complete_mask(problem, options);
+  require_finite_scores(problem, options);
   return problem;
-}
-
-nlohmann::json input_json(const Problem& problem, const ProblemOptions& options) {
-  const Shape& s = problem.shape;
-  nlohmann::json input{{"source", !options.q.empty()     ? "npy"
-                                  : options.text.empty() ? "book"
-                                                         : "text"},
-                       {"B", s.B},
-                       {"H", s.H},
-                       {"Hkv", s.Hkv},
-                       {"Nq", s.Nq},
-                       {"Nk", s.Nk},
-                       {"d", s.d},
-                       {"mask", problem.mask.name()},
-                       {"causal", problem.causal()},
-                       {"scale", number_json(problem.scale)}};
-  input["seed"] = options.q.empty() ? nlohmann::json(options.seed) : nlohmann::json(nullptr);
-  return input;
-}
-
-std::string input_text(const Problem& problem, const ProblemOptions& options) {
-  const Shape& s = problem.shape;
-  return fmt::format("Attention over {}: B={}, H={}{}, Nq={}, Nk={}, d={}, {}, scale {:.6g}",
-                     !options.q.empty()     ? options.q
-                     : options.text.empty() ? "the book's own text"
-                                            : options.text,
-                     s.B, s.H, s.H == s.Hkv ? "" : fmt::format(", Hkv={}", s.Hkv), s.Nq, s.Nk, s.d, problem.mask.text(),
-                     problem.scale);
 }
 
 void require_writable(const char* flag, const std::string& path) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -90,6 +91,7 @@ int run_verb(const CommandLine& line, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // at the limit of a file's size, writing fails with a message
   open_standard_streams();
   std::vector<Verb> verbs = readers_verbs();
   for (const Verb& verb : other_verbs()) verbs.push_back(verb);

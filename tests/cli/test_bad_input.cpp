@@ -118,6 +118,16 @@ TEST_CASE("NaN and infinities in an input are refused, with the element") {
   }
 }
 
+TEST_CASE("inputs whose scores may overflow are refused") {
+  const WorkbookCopy book;
+  Tensor<float> tensor = normal_tensor({1, 2, 8, 32}, 1);
+  const std::string k = good_npy("k.npy", tensor);
+  tensor(0, 1, 5, 17) = 1e37F;
+  const std::string q = good_npy("q.npy", tensor);
+  expect_refused(book, run_with({"--q", q, "--k", k, "--v", k, "--stage", "1"},
+                                {"--q " + q + ", --k " + k + ": d·max|Q|·max|K| is ", "allowed: up to 3.4e38"}));
+}
+
 TEST_CASE("flags of run that make no sense are refused") {
   const WorkbookCopy book;
   const std::string file = good_npy("q.npy", normal_tensor({1, 2, 8, 32}, 1));
@@ -144,6 +154,8 @@ TEST_CASE("flags of run that make no sense are refused") {
       run_with({"--seq", ""}, {"--seq", "\"\"", "allowed: a whole number from 1"}),
       run_with({"--seq"}, {"--seq", "see ./workbook run --help"}),
       run_with({"--seq", "100000000"}, {"--seq 100000000", "the book's own text has", "allowed: at most that number"}),
+      run_with({"--seq", "2147483648", "--heads", "1"}, {"--seq 2147483648: with --heads 1 allowed: 1 to 1073741823"}),
+      run_with({"--scale", "3e38"}, {"--scale 3e+38: d·max|Q|·max|K|·scale is ", "allowed: up to 3.4e38"}),
       run_with({"--head-dim", "33"}, {"--head-dim", "\"33\"", "allowed: 32, 64 or 128"}),
       run_with({"--heads", "0"}, {"--heads", "\"0\"", "allowed: a whole number from 1"}),
       run_with({"--heads", "1099511627776"}, {"--heads 1099511627776", "allowed with --head-dim 64: 1 to 64"}),
@@ -159,6 +171,7 @@ TEST_CASE("flags of run that make no sense are refused") {
       run_with({"--softcap", "inf"}, {"--softcap", "\"inf\"", "allowed: a number from 0.001 to 1000"}),
       run_with({"--softcap", "1000000"}, {"--softcap", "\"1000000\"", "allowed: a number from 0.001 to 1000"}),
       run_with({"--mask", "causal+softcap=inf"}, {"softcap = inf", "allowed: a number from 0.001 to 1000"}),
+      run_with({"--mask", "causal+softcap=5e-324"}, {"softcap = 5e-324: allowed: a number from 0.001 to 1000"}),
       run_with({"--mask", "strided=4,9223372036854775807"},
                {"strided = 4,9223372036854775807", "allowed: whole numbers from 1 to 2147483647"}),
       run_with({"--mask", "causal+softcap=5+softcap=6"}, {"softcap is given twice", "allowed: once"}),
@@ -289,8 +302,9 @@ TEST_CASE("output that cannot be written is an error, and a closed stderr does n
   const auto ends_with = [&](const std::string& command) {
     return worker::run_command({"sh", "-c", command, WORKBOOK_BINARY "/bin/workbook_cli"}, options);
   };
+  const std::string limited = "ulimit -f 0; \"$0\" status --json >'" + scratch("limited").string() + "'";
   for (const char* command : {"\"$0\" status --json >/dev/full", "\"$0\" status >/dev/full", "\"$0\" --help >/dev/full",
-                              "\"$0\" status >&-"}) {
+                              "\"$0\" status >&-", limited.c_str()}) {
     const auto ran = ends_with(command);
     INFO(command << "\n" << ran.output);
     CHECK(ran.exit_code == 3);
