@@ -106,21 +106,27 @@ def attention_gradients(
     )
 
 
+def _sdpa():
+    try:
+        from . import sdpa
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise Unavailable("register() and activate() need PyTorch, which is not installed") from None
+    return sdpa
+
+
 def register(fallback=False):
     """Registers the stages with scaled_dot_product_attention, as the FlashAttention implementation "Workbook".
 
     torch.nn.attention.activate_flash_attention_impl("Workbook") then
-    activates them. Unavailable if PyTorch has no such registry. fallback: PyTorch's own FlashAttention computes what no
-    stage supports.
+    activates them. Unavailable without PyTorch, or if it has no such registry. fallback: PyTorch's own FlashAttention
+    computes what no stage supports.
     """
-    from . import sdpa
-
-    sdpa.register(fallback)
+    _sdpa().register(fallback)
 
 
 def activate(fallback=False):
     """register(), then activates the stages. torch.nn.attention.restore_flash_attention_impl() undoes it."""
-    from . import sdpa
-
-    sdpa.register(fallback)
-    sdpa.activate()
+    _sdpa().register(fallback)
+    _sdpa().activate()
