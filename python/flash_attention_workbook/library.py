@@ -12,6 +12,7 @@ import itertools
 import os
 import pathlib
 import re
+import shutil
 import stat
 import struct
 import tempfile
@@ -171,7 +172,23 @@ class Plan:
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
 
-_copies = {}  # by path and version: folders with copies of the files that were loaded
+_copies = {}  # by path and version: copies of the files that were loaded
+
+
+def _copy(path, code):
+    """A copy of a library's file, in a folder that the process removes when it ends; a forked child keeps it."""
+    folder, process = tempfile.mkdtemp(prefix="workbook-"), os.getpid()
+    atexit.register(lambda: os.getpid() == process and shutil.rmtree(folder, ignore_errors=True))
+    copy = os.path.join(folder, os.path.basename(path))
+    try:
+        pathlib.Path(copy).write_bytes(code)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Unavailable(
+            f"TMPDIR = {os.path.dirname(folder)}: {error.strerror}, for a copy of library {path}; allowed: a folder "
+            f"with room for {len(code)} bytes"
+        ) from None
+    return copy
 
 
 def _load(path):
@@ -188,12 +205,9 @@ def _load(path):
             begin, size, count = struct.unpack_from("<Q10xHH", code, 40)
             if begin + size * count > len(code):
                 raise OSError(f"the file ends after {len(code)} of {begin + size * count} bytes")
-        folder = tempfile.TemporaryDirectory(prefix="workbook-")
-        pathlib.Path(folder.name, os.path.basename(path)).write_bytes(code)
-        atexit.register(folder.cleanup)
-        _copies[version] = folder
+        _copies[version] = _copy(path, code)
     try:
-        return ctypes.CDLL(os.path.join(_copies[version].name, os.path.basename(path)))
+        return ctypes.CDLL(_copies[version])
     except OSError:  # also in temporary folders from which nothing may run
         return ctypes.CDLL(path)
 
@@ -321,7 +335,10 @@ class Library:
                 ended.set()
 
         try:
-            threading.Thread(target=call, daemon=True).start()
+            try:
+                threading.Thread(target=call, daemon=True).start()
+            except RuntimeError:  # no thread can be started; KeyboardInterrupt then waits for the call
+                call()
             ended.wait()
         except BaseException:  # KeyboardInterrupt, or what another signal handler raises
             while not ended.wait(0.05):  # the call may not have begun

@@ -5,10 +5,12 @@ argument; it ends with 1 at the first check that fails.
 """
 
 import copy
+import importlib.util
 import inspect
 import os
 import pathlib
 import pickle
+import resource
 import sys
 import tempfile
 import warnings
@@ -167,7 +169,9 @@ def main():
         refused(workbook.NotServed, said, lambda: function(**{name: Learnable()}))
     for mask in ("", "causal\0+alibi", "caus\u00e4l", "\udc80", "causal\n", " causal"):
         refused(workbook.NotServed, "mask = ", lambda: attention(mask=mask))
-    refused(workbook.NotServed, "sink[1] = inf: allowed: ", lambda: attention(sink=np.array([0, 1e300, 0, 0])))
+    for x in ("1e+39", "1e+300", "-inf", "nan"):
+        refused(workbook.NotServed, f"sink[1] = {x}: allowed: finite numbers that a float can hold",
+                lambda: attention(sink=np.array([0, float(x), 0, 0])))  # fmt: skip
     assert np.array_equal(attention(lengths=(x for x in (40, 24))), attention(lengths=(40, 24))), "a generator"
     refused(workbook.NotServed, "lengths = []: the lengths add up to 0", lambda: attention(lengths=[]))
     refused(workbook.NotServed, "H (heads) = 0: allowed: ", lambda: workbook.attention(*[a[:, :0]] * 3))
@@ -176,6 +180,9 @@ def main():
     for function in (workbook.stages, workbook.synchronize, workbook.library_for):
         table(function, {"backend": "sim"}, {})
     loading()
+    for function in (workbook.register, workbook.activate):
+        if importlib.util.find_spec("torch") is None:
+            refused(workbook.Unavailable, "register() and activate() need PyTorch", function)
     for element, value in values.items():  # within a sequence
         for argument, call, fine in (
             ("lengths", lambda x: attention(lengths=(62, x)), {"0-d", "swapped"}),
@@ -237,6 +244,12 @@ def loading():
                             (other, "workbook_error")):  # fmt: skip
             refused(workbook.Unavailable, f"library {given}: ", lambda: workbook.load(given))
             refused(workbook.Unavailable, said, lambda: workbook.load(given))
+        pathlib.Path(path("new.so")).write_bytes(whole)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # as if the temporary folder were full
+        refused(workbook.Unavailable, f"TMPDIR = {tempfile.gettempdir()}: File too large, for a copy of library "
+                f"{path('new.so')}; allowed: ", lambda: workbook.load(path("new.so")))  # fmt: skip
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def with_cache():

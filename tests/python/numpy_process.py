@@ -1,4 +1,5 @@
-"""The package in a process that forks, that is interrupted by Ctrl-C, and whose library is replaced.
+"""The package in a process that forks, that can start no thread or allocate no memory, that is interrupted by Ctrl-C,
+and whose library is replaced.
 
 test_python.cpp runs it with WORKBOOK_LIBRARY, a library of chapters 8 and 9, and with another library as its argument.
 It ends with 1 at the first check that fails.
@@ -6,12 +7,14 @@ It ends with 1 at the first check that fails.
 
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
+from unittest import mock
 
 import flash_attention_workbook as workbook
 import numpy as np
@@ -40,7 +43,38 @@ def fork():
     thread.join()
     assert os.waitpid(child, 0)[1] == 0, "the child of a process that computes"
     assert np.array_equal(results[0], O)
+
+    child = os.fork()
+    if child == 0:
+        sys.exit()  # which runs what is registered to run at the end
+    assert os.waitpid(child, 0)[1] == 0
+    copies = [known for known in pathlib.Path("/proc/self/maps").read_text().split() if "/workbook-" in known]
+    assert copies and all(map(os.path.exists, copies)), "the child has removed the parent's copy of the library"
     print("fork")
+
+
+@mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread"))
+def limits(_):
+    """Calls without another Python thread, and with little memory: right, or an error."""
+    Q = normal(1, 2, 64, 64)
+    O = workbook.attention(Q, Q, Q)
+    ended = []
+    for spare in range(0, 40 << 20, 1 << 20):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(120)
+            used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + spare, resource.RLIM_INFINITY))
+            try:
+                os._exit(0 if np.array_equal(workbook.attention(Q, Q, Q), O) else 1)
+            except MemoryError:
+                os._exit(2)
+            except workbook.WorkbookError as error:
+                said = "not enough memory", "the simulator cannot start a thread: "
+                os._exit(2 if str(error).startswith(said) else 3)
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    assert set(ended) == {0, 2}, ended
+    print("limits")
 
 
 def interrupt():
@@ -110,5 +144,6 @@ def reload(other):
 
 if __name__ == "__main__":
     fork()
+    limits()
     interrupt()
     reload(sys.argv[1])
