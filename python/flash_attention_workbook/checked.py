@@ -114,6 +114,14 @@ def lengths_of(value):
     return of_queries, None if of_queries == of_keys else of_keys
 
 
+def lengths_between(pair):
+    """lengths_of() the lengths between cu_seqlens_q and between cu_seqlens_k."""
+    if len(pair[0]) != len(pair[1]):
+        raise NotServed(f"len(cu_seqlens_q) = {len(pair[0]) + 1}, len(cu_seqlens_k) = {len(pair[1]) + 1}: allowed: "
+                        "the same length")  # fmt: skip
+    return lengths_of(pair)
+
+
 def _lengths(name, values):
     lengths = numbers(name, values)
     for i, length in enumerate(lengths):
@@ -149,8 +157,11 @@ def slopes(H):
     return regular if power == H else regular + slopes(2 * power)[::2][: H - power]
 
 
-def require_usual_slopes(given, B, H):
-    """NotServed for alibi_slopes, (H) or (B, H), that are not slopes(H). B = None: any. Waits for the device."""
+def require_usual_slopes(given, B, H, fallback):
+    """NotServed for alibi_slopes, (H) or (B, H), that are not slopes(H), or whose H no stage supports. B = None: any.
+    Waits for the device."""
+    if H & (H - 1) and not fallback:
+        raise NotServed(f"H (heads) = {H} with alibi: allowed: powers of two")
     allowed = f"the usual slopes, ({H},) or ({'B' if B is None else B}, {H})"
     require_plain("alibi_slopes", given, allowed)
     _refuse_gradient("alibi_slopes", given)

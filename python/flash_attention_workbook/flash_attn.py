@@ -3,6 +3,8 @@
 Source: github.com/Dao-AILab/flash-attention, flash_attn/flash_attn_interface.py, 2.8.
 """
 
+import re
+
 from . import checked as entry
 from .library import NotServed
 
@@ -29,13 +31,23 @@ def _mask(causal, window, softcap, alibi):
     return mask + "+alibi" if alibi else mask
 
 
+def _require_fit(q, k, v, kv, pad):
+    """NotServed, with the arguments' own names and layout, for K and V whose shapes do not fit Q's."""
+    for name, x in (("k", k), ("v", v)) if kv is None else (("kv", k),):
+        allowed = (*q.shape[:-3], *k.shape[-3:-1], x.shape[-1] if pad else q.shape[-1])
+        if tuple(x.shape) != allowed:
+            x, allowed = (x, allowed) if kv is None else (kv, (*allowed[:-2], 2, *allowed[-2:]))
+            raise NotServed(f"{name}.shape = {tuple(x.shape)}: allowed: {allowed}")
+
+
 def _attention(
     q, k, v, lengths, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-    return_attn_probs, fallback, sink, pad,
+    return_attn_probs, fallback, sink, pad, kv=None,
 ):  # fmt: skip
-    """The results of a function of flash_attn. lengths: for packed sequences, cu_seqlens_q and cu_seqlens_k."""
+    """The results of a function of flash_attn. lengths: for packed sequences, cu_seqlens_q and cu_seqlens_k. kv: the
+    argument that k and v are parts of."""
     packed = lengths is not None
-    entry.arrays("(T, H, d)" if packed else "(B, N, H, d)", q=q, k=k, v=v)
+    entry.arrays("(T, H, d)" if packed else "(B, N, H, d)", q=q, **({"k": k, "v": v} if kv is None else {"kv": k}))
     window = entry.window("window_size", window_size)
     softcap = 0.0 if softcap is None else entry.number("softcap", softcap)
     if softcap < 0:
@@ -47,7 +59,7 @@ def _attention(
     return_attn_probs = entry.flag("return_attn_probs", return_attn_probs)
     if alibi_slopes is not None:
         B = q.shape[0] if not packed else len(lengths[0]) - 1 if entry.is_sequence(lengths[0]) else None
-        entry.require_usual_slopes(alibi_slopes, B, q.shape[-2])
+        entry.require_usual_slopes(alibi_slopes, B, q.shape[-2], fallback)
     mask = _mask(causal, window, softcap, alibi_slopes is not None)
     given = [_heads_first(x, packed) for x in (q, k, v)]
     if dropout_p == 0:
@@ -58,9 +70,11 @@ def _attention(
         try:
             results = of.attention(*given, *options)
         except NotServed as error:
-            if mask in ("none", "causal"):
-                raise
-            raise NotServed(f"window_size = {window}, softcap = {softcap}: {error}") from None
+            _require_fit(q, k, v, kv, options[-1])
+            given = "" if mask in ("none", "causal") else f"window_size = {window}, softcap = {softcap}: "
+            named = {"query": "q", "key": "kv" if kv is not None else "k", "value": "kv" if kv is not None else "v"}
+            text = re.sub(r"\b(query|key|value)(?=\.dtype|: |, torch|$)", lambda name: named[name[0]], str(error))
+            raise NotServed(given + text) from None
     else:
         results = _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, packed)
     O, lse = results if return_attn_probs else (results, None)
@@ -88,7 +102,7 @@ def _lengths(q, k, cu_seqlens_q, cu_seqlens_k):
         from . import torch_operators
 
         return torch_operators.lengths_from(given)
-    return entry.lengths_of([entry.starts(*each) for each in given])
+    return entry.lengths_between([entry.starts(*each) for each in given])
 
 
 def _parts(name, packed, count, axes, axis):
@@ -146,9 +160,9 @@ def flash_attn_kvpacked_func(
 
     The other arguments, results, errors and the source are flash_attn_func()'s.
     """
-    return flash_attn_func(
-        q, *_parts("kv", kv, 2, "(B, Nk, 2, Hkv, d)", 2), dropout_p, softmax_scale, causal, window_size, softcap,
-        alibi_slopes, deterministic, return_attn_probs, fallback, sink=sink, pad=pad,
+    return _attention(
+        q, *_parts("kv", kv, 2, "(B, Nk, 2, Hkv, d)", 2), None, dropout_p, softmax_scale, causal, window_size, softcap,
+        alibi_slopes, deterministic, return_attn_probs, fallback, sink, pad, kv,
     )  # fmt: skip
 
 
@@ -200,8 +214,7 @@ def flash_attn_varlen_kvpacked_func(
 
     The other arguments, results, errors and the source are flash_attn_varlen_func()'s.
     """
-    return flash_attn_varlen_func(
-        q, *_parts("kv", kv, 2, "(Tk, 2, Hkv, d)", 1), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
-        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, None,
-        fallback, sink=sink, pad=pad,
+    return _attention(
+        q, *_parts("kv", kv, 2, "(Tk, 2, Hkv, d)", 1), (cu_seqlens_q, cu_seqlens_k), dropout_p, softmax_scale, causal,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, fallback, sink, pad, kv,
     )  # fmt: skip

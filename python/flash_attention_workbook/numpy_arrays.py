@@ -26,6 +26,8 @@ def sizes_of(Q, K, V):
     for name, array in (("query", Q), ("key", K), ("value", V)):
         if array.ndim != 4:
             raise NotServed(f"{name}.shape = {tuple(array.shape)}: allowed: (B, H, N, d)")
+        if array.dtype != Q.dtype and Q.dtype.name not in ("float16", "bfloat16"):
+            raise NotServed(f"query.dtype = {Q.dtype}: allowed: float16 and bfloat16")
         if array.dtype != Q.dtype:
             raise NotServed(f"{name}.dtype = {array.dtype}: allowed: {Q.dtype}, the dtype of query")
     B, H, Nq, d = Q.shape
@@ -61,8 +63,11 @@ def _sink(sink, H):
     array = real("sink", sink, f"{(H,)}, one number for each query head")
     if array.shape != (H,):
         entry.refuse("sink", sink, f"{(H,)}, one for each query head", f"sink.shape = {array.shape}: ")
-    with numpy.errstate(over="ignore"):  # the library refuses what becomes infinite
-        return dense(array.astype(numpy.float32))
+    with numpy.errstate(over="ignore"):
+        sinks = dense(array.astype(numpy.float32))
+    for h in numpy.flatnonzero(~numpy.isfinite(sinks)):
+        raise NotServed(f"sink[{h}] = {array[h]}: allowed: finite numbers that a float can hold")
+    return sinks
 
 
 def _padded(pad, mask, *arrays):

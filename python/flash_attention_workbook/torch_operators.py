@@ -69,6 +69,8 @@ def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> tuple:
     for name, tensor in (("key", key), ("value", value)):
         if tensor.shape != (B, Hkv, Nk, d):
             raise NotServed(f"{name}.shape = {tuple(tensor.shape)}: allowed: {(B, Hkv, Nk, d)}")
+        if tensor.dtype != query.dtype and query.dtype not in _ELEMENTS:
+            raise NotServed(f"query.dtype = {query.dtype}: allowed: torch.float16 and torch.bfloat16")
         if tensor.dtype != query.dtype or tensor.device != query.device:
             raise NotServed(
                 f"{name}: {tensor.dtype} on {tensor.device}; allowed: as query, {query.dtype} on {query.device}"
@@ -177,7 +179,7 @@ def _sequences(query, key, value, starts_q, starts_k):
     """The lengths of the packed sequences of Q and of K, from FlashAttention's cu_seqlens. Waits for the device."""
     sizes_of(query, key, value)
     given = ("cu_seqlens_q", starts_q, query.shape[2]), ("cu_seqlens_k", starts_k, key.shape[2])
-    return entry.lengths_of([entry.starts(name, _on_host(name, starts), rows) for name, starts, rows in given])
+    return entry.lengths_between([entry.starts(name, _on_host(name, starts), rows) for name, starts, rows in given])
 
 
 def _on_host(name, starts):
@@ -569,7 +571,7 @@ def lengths_from(given):
         return tuple(tensors)
     host = [_on_host(given[0][0], tensors[0])]
     host.append(host[0] if tensors[1] is tensors[0] else _on_host(given[1][0], tensors[1]))
-    return entry.lengths_of([entry.starts(name, values, rows) for values, (name, _, rows) in zip(host, given)])
+    return entry.lengths_between([entry.starts(name, values, rows) for values, (name, _, rows) in zip(host, given)])
 
 
 def attention(query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad):

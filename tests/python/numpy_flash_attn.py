@@ -46,6 +46,22 @@ def layouts(q, k, v):
     refused(NotServed, "qkv.shape = (2, 40, 2, 4, 64): allowed: (B, N, 3, H, d)",
             lambda: workbook.flash_attn_qkvpacked_func(qkv[:, :, :2]))  # fmt: skip
     refused(NotServed, "allowed: (T, H, d)", lambda: workbook.flash_attn_varlen_func(q, k, v, *given))
+    short, single = k[:, :-1], q.astype(np.float32)
+    for said, function, arguments in (
+        (f"v.shape = {v.shape}: allowed: {short.shape}", workbook.flash_attn_func, (q, short, v)),
+        (f"k.shape = {k[:1].shape}: allowed: {k.shape}", workbook.flash_attn_func, (q, k[:1], v[:1])),
+        (f"kv.shape = {kv[:1].shape}: allowed: {kv.shape}", workbook.flash_attn_kvpacked_func, (q, kv[:1])),
+        ("q.dtype = float32: allowed: float16 and bfloat16", workbook.flash_attn_func, (single, k, v)),
+        ("k.dtype = float32: allowed: float16, the dtype of q", workbook.flash_attn_func, (q, single, v)),
+        ("kv.dtype = float32: allowed: float16, the dtype of q", workbook.flash_attn_kvpacked_func,
+         (q, kv.astype(np.float32))),
+        ("query.dtype = float32: allowed: float16 and bfloat16", attention, (single, k, v)),
+        ("len(cu_seqlens_q) = 3, len(cu_seqlens_k) = 2: allowed: the same length", workbook.flash_attn_varlen_func,
+         (*map(flat, (q, k, v)), starts, [0, B * N], N, N)),
+        (f"v.shape = {flat(v)[1:].shape}: allowed: {flat(k).shape}", workbook.flash_attn_varlen_func,
+         (flat(q), flat(k), flat(v)[1:], *given)),
+    ):  # fmt: skip
+        refused(NotServed, said, lambda: function(*arguments))
     call = lambda starts, **options: lambda: workbook.flash_attn_varlen_func(
         *map(flat, (q, k, v)), starts, starts, N, N, **options
     )
@@ -86,8 +102,12 @@ def options(q, k, v, a):
             lambda: func(given, given, given, alibi_slopes=usual * [1, 1, 2, 1]))  # fmt: skip
     refused(NotServed, "alibi_slopes = ", lambda: func(given, given, given, alibi_slopes=usual[:3]))
     three = given[:, :, :3]
-    refused(NotServed, "H (heads) = 3 with alibi: allowed: powers of two",
-            lambda: func(three, three, three, alibi_slopes=np.array([2.0**-4, 2.0**-8, 2.0**-2])))  # fmt: skip
+    for slopes in (np.array([2.0**-4, 2.0**-8, 2.0**-2]), np.ones(3)):
+        refused(NotServed, "H (heads) = 3 with alibi: allowed: powers of two",
+                lambda: func(three, three, three, alibi_slopes=slopes))  # fmt: skip
+    for softcap in (5e-324, 1e-4, 1e38):
+        refused(NotServed, f"softcap = {softcap}: allowed: a number from 0.001 to 1000".replace("e+", "e"),
+                lambda: func(q, k, v, softcap=softcap))  # fmt: skip
     sink = np.array([0.5, -1, 2, 0], np.float16)
     right = attention(a, a, a, causal=True, sink=sink)
     equal(func(given, given, given, causal=True, sink=sink).swapaxes(1, 2), right, "sink")
