@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -31,7 +32,12 @@ void parallel(std::int64_t count, std::int64_t grain, const Work& work) {
   };
   {
     std::vector<std::jthread> others;
-    for (std::int64_t i = 1; i < parts; ++i) others.emplace_back(part, i);
+    std::int64_t i = 1;
+    try {
+      for (; i < parts; ++i) others.emplace_back(part, i);
+    } catch (const std::system_error&) {  // no further thread can be started
+      for (; i < parts; ++i) part(i);
+    }
     part(0);
   }
   for (const std::exception_ptr& failure : failures) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -29,7 +30,11 @@ void share_cores(std::size_t count, const Task& task) {
   {
     const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
     std::vector<std::jthread> threads;
-    for (std::size_t thread = 0; thread < std::min(cores, count); ++thread) threads.emplace_back(work);
+    try {
+      for (std::size_t thread = 0; thread < std::min(cores, count); ++thread) threads.emplace_back(work);
+    } catch (const std::system_error&) {  // no further thread can be started
+      work();
+    }
   }
   if (failure) std::rethrow_exception(failure);
 }
