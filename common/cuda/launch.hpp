@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #if defined(__CUDACC__)
@@ -51,6 +52,11 @@ class OnStream {
 
 #if defined(__CUDACC__)
 
+template <class Work>
+void call_host(Work&& work) {
+  work();
+}
+
 namespace detail {
 /// Makes synchronize() check whether a kernel of this file reached an open exercise (gpu_backend.cu).
 void watch_open_exercise(void (*read)(char (&id)[32]));
@@ -93,9 +99,17 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 #else
 
 namespace detail {
+/// Converts the simulator's reports about host code, such as transfers, to this namespace's Error.
+void translated(void (*run)(void*), void* call);
 /// Runs one launch and converts the simulator's exceptions to this namespace's (simulator_backend.cpp).
 void guarded(void (*run)(void*), void* launch);
 }  // namespace detail
+
+/// Calls host code of a chapter that launches kernels.
+template <class Work>
+void call_host(Work&& work) {
+  detail::translated([](void* call) { (*static_cast<std::remove_reference_t<Work>*>(call))(); }, &work);
+}
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {

@@ -179,6 +179,14 @@ std::vector<std::pair<std::string, double>> take_counters() {
 
 namespace detail {
 
+void translated(void (*run)(void*), void* call) {
+  try {
+    run(call);
+  } catch (const simt::KernelMistakes& mistakes) {
+    throw Error(mistakes.reports());
+  }
+}
+
 void guarded(void (*run)(void*), void* launch) {
   try {
     run(launch);

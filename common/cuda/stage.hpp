@@ -203,7 +203,9 @@ Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments
   if (call.integer("page_size", 0) == 0 && !has_own_cache(call)) tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
   const SkippedBatches skipped(call.integer("skipped_batches", 0), call.setting());
   const ExtraMemory extra(kernels.extra, call.setting(), skipped.setting());
-  kernels.launch(skipped.extend(forward_call<Element>(call, tensors)), tiles, extra);
+  call_host([&, &kernels = kernels, &tiles = tiles] {
+    kernels.launch(skipped.extend(forward_call<Element>(call, tensors)), tiles, extra);
+  });
   tensors.download(call);
   return tiles;
 }
@@ -222,7 +224,9 @@ void run_backward(const Described<BackwardStage<Element>>& stage, const Argument
   tensors.count_tiles(call.shape(), tiles.Br, tiles.Br);
   const SkippedBatches skipped(call.integer("skipped_batches", 0), call.setting());
   const ExtraMemory extra(kernels.extra, call.setting(), skipped.setting());
-  (kernels.*launch)(skipped.extend(backward_call<Element, Gradient>(call, tensors)), tiles, extra);
+  call_host([&, &kernels = kernels, &tiles = tiles] {
+    (kernels.*launch)(skipped.extend(backward_call<Element, Gradient>(call, tensors)), tiles, extra);
+  });
   tensors.download(call);
 }
 

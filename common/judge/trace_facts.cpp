@@ -188,7 +188,7 @@ TraceTable traffic_table(const TracedLaunch& launch) {
 }
 
 TraceTable transfer_table(const std::vector<TracedTransfer>& transfers) {
-  TraceTable table{{{"from rank", "to rank", "step", "bytes"}}, 0};
+  TraceTable table{{{"from rank", "to rank", "call", "bytes"}}, 0};
   std::vector<TracedTransfer> sorted = transfers;
   std::ranges::stable_sort(sorted, {}, [](const TracedTransfer& sent) { return std::pair(sent.from, sent.step); });
   std::int64_t sum = 0;

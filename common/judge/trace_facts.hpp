@@ -22,7 +22,8 @@ std::string launch_shape(const TracedLaunch& launch);
 TraceTable traffic_table(const TracedLaunch& launch);
 /// The total traffic of several launches, in bytes only.
 TraceTable all_traffic_table(const std::vector<TracedLaunch>& launches);
-/// What each rank sent to which other one, by its steps, and in all. Only the header if none did.
+/// What each rank sent to which other one, by its calls of NCCL (a group is one), and in all. Only the header if none
+/// did.
 TraceTable transfer_table(const std::vector<TracedTransfer>& transfers);
 /// Shared memory: instructions, wavefronts, bank conflicts. Only the header if none is used.
 TraceTable shared_table(const TracedLaunch& launch);

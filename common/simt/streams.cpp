@@ -146,10 +146,11 @@ Report unordered(const Tensor& tensor, const StreamAccess& earlier, const Stream
   report.variable = tensor.name;
   report.what =
       words("nothing orders two accesses to the same elements, e.g. to element ", element, " of ", tensor.name);
-  report.advice = earlier.operation->stream == now.operation->stream
-                      ? "the calls of a group run at the same time: each needs memory of its own"
-                      : "record an event after the access that must come first, and let the other one's stream wait "
-                        "for it (cudaEventRecord, cudaStreamWaitEvent)";
+  report.advice =
+      earlier.operation->stream == now.operation->stream
+          ? "the calls of a group run at the same time: each needs memory of its own"
+          : "record an event after the access that must come first, and let the other one's stream wait "
+            "for it (cudaEventRecord, cudaStreamWaitEvent), unless one of the two should use another buffer";
   report.side = side_of(now);
   report.other = side_of(earlier);
   return report;

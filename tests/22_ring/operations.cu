@@ -128,8 +128,8 @@ void add_gradient(const Arguments& call) {
 
 #if !defined(__CUDACC__)
 // The numbers of Arguments::setting(), ranks, backward -> transfers (512, 5), int64: from, to, bytes and step of each
-// transfer, and 1; the rest is 0. beside (512), int64: of each receive, the kernels of its rank that run beside it; -1
-// after the last.
+// transfer, and 1; the rest is 0. beside (512), int64: of each receive, the kernels of its rank that run beside it, and
+// 1000 for each of them that was issued before it; -1 after the last.
 void transfers(const Arguments& call) {
   const workbook::Setting setting = call.setting();
   const workbook::Shape& shape = setting.shape;
@@ -161,12 +161,14 @@ void transfers(const Arguments& call) {
   const std::vector<simt::IssuedOperation> all = simt::take_operations();
   auto beside = call.array<std::int64_t>("beside").begin();
   std::fill_n(beside, 512, -1);
-  for (const simt::IssuedOperation& receive : all) {
-    if (!receive->text.starts_with("ncclRecv")) continue;
-    *beside++ = std::ranges::count_if(all, [&](const simt::IssuedOperation& other) {
-      return other->device == receive->device && other->text.find("_step") != std::string::npos &&
-             simt::concurrent(*receive, *other);
-    });
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (!all[r]->text.starts_with("ncclRecv")) continue;
+    std::int64_t kernels = 0, before = 0;
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      if (all[k]->device != all[r]->device || all[k]->text.find("_step") == std::string::npos) continue;
+      if (simt::concurrent(*all[r], *all[k])) ++kernels, before += k < r;
+    }
+    *beside++ = kernels + 1000 * before;
   }
 }
 
