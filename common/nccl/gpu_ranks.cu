@@ -78,6 +78,9 @@ struct Call {
   std::string text() const;
 };
 
+/// Ends a rank after another one has failed.
+struct Abandoned {};
+
 /// What ranks without NCCL share: the sends that wait for their receives, by from · ranks + to.
 struct Mailboxes {
   explicit Mailboxes(int ranks) : ranks(ranks), sends(std::size_t(ranks) * ranks) {}
@@ -87,11 +90,16 @@ struct Mailboxes {
   std::vector<std::deque<Call*>> sends;
   bool failed = false;
 
+  void fail() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    failed = true;
+    changed.notify_all();
+  }
   template <class Condition>
   void wait(std::unique_lock<std::mutex>& lock, const Call& call, Condition condition) {
     if (!changed.wait_for(lock, std::chrono::seconds(60), [&] { return failed || condition(); }))
       throw std::runtime_error(call.text() + " waits for its counterpart for 60 seconds");
-    if (failed) throw std::runtime_error(call.text() + " was abandoned, since another rank failed");
+    if (failed) throw Abandoned();
   }
 };
 
@@ -141,8 +149,8 @@ void receive(Mailboxes& mailboxes, const Call& call) {
   mailboxes.changed.notify_all();
 }
 
-/// Executes the calls of a group: first all sends are offered, then the receives take theirs.
-void complete(Mailboxes& mailboxes, std::vector<Call>& calls) {
+/// First all sends are offered, then the receives take theirs.
+void execute(Mailboxes& mailboxes, std::vector<Call>& calls) {
   for (Call& call : calls) {
     if (!call.sends) continue;
     call.ready = recorded(call.stream);
@@ -160,6 +168,16 @@ void complete(Mailboxes& mailboxes, std::vector<Call>& calls) {
     }
     check(cudaStreamWaitEvent(call.stream, call.taken), "waiting for an event");
     cudaEventDestroy(call.ready), cudaEventDestroy(call.taken);
+  }
+}
+
+/// Executes the calls of a group. If one fails, no other rank may take a send of this one, which ends with it.
+void complete(Mailboxes& mailboxes, std::vector<Call>& calls) {
+  try {
+    execute(mailboxes, calls);
+  } catch (...) {
+    mailboxes.fail();
+    throw;
   }
 }
 
@@ -200,12 +218,6 @@ struct Connected {
   }
   Connected(const Connected&) = delete;
   Connected& operator=(const Connected&) = delete;
-  void fail() {
-    Mailboxes& shared = *communicators.front().mailboxes;
-    const std::lock_guard<std::mutex> lock(shared.mutex);
-    shared.failed = true;
-    shared.changed.notify_all();
-  }
 };
 
 }  // namespace
@@ -228,12 +240,13 @@ void run_ranks(int ranks, const std::function<void(int, ncclComm_t)>& body) {
         body(rank, &connected.communicators[std::size_t(rank)]);
         if (group.depth > 0) throw std::invalid_argument("ncclGroupStart without ncclGroupEnd");
         check(cudaDeviceSynchronize(), "a kernel of rank " + std::to_string(rank) + " failed");
+      } catch (const Abandoned&) {
       } catch (...) {
         {
           const std::lock_guard<std::mutex> lock(mutex);
           if (!failure) failure = std::current_exception();
         }
-        connected.fail();
+        connected.communicators.front().mailboxes->fail();
       }
     });
   for (std::thread& thread : threads) thread.join();
