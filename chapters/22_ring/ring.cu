@@ -55,8 +55,8 @@ void ring(const ForwardCall<Element>& call, const Tiles& tiles, const Shards& sh
           Held& held, Streams& streams) {
   const int ranks = shards.ranks, next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
   const std::int64_t row = call.shape.B * call.shape.Hkv * call.shape.d;  // elements of a key of all heads
-  const auto shard = [&](int of) { return std::size_t(2 * row * shards.keys(of)); };
-  const auto attend = [&](const Step& step, const Element* KV, bool starts) {
+  [[maybe_unused]] const auto shard = [&](int of) { return std::size_t(2 * row * shards.keys(of)); };
+  [[maybe_unused]] const auto attend = [&](const Step& step, const Element* KV, bool starts) {
     const OnStream on(streams.compute);
     const RankTensors<Element> tensors{held.Q.data(),
                                        KV,

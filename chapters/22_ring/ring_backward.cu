@@ -51,8 +51,8 @@ int ring(const BackwardCall<Element>& call, const Shards& shards, int rank, nccl
          HeldGradients& held, Streams& streams) {
   const int ranks = shards.ranks, next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
   const std::int64_t kv_heads = call.shape.B * call.shape.Hkv, row = kv_heads * T::d;
-  const auto shard = [&](int of) { return std::size_t(2 * row * shards.keys((of + ranks) % ranks)); };
-  const auto attend = [&](const Step& step, const Element* KV, float* sums, bool starts) {
+  [[maybe_unused]] const auto shard = [&](int of) { return std::size_t(2 * row * shards.keys((of + ranks) % ranks)); };
+  [[maybe_unused]] const auto attend = [&](const Step& step, const Element* KV, float* sums, bool starts) {
     const OnStream on(streams.compute);
     const std::int64_t keys = shards.keys(step.source), kv_tiles = (step.keys + T::Bc - 1) / T::Bc;
     if (kv_tiles == 0) return;

@@ -40,6 +40,7 @@ void expect_every_kind_in_a_ring() {
     for (const bool causal : masks()) expect_ring(input(kind.name, {1, 1, 1, 70, 140, 64}, ++seed, causal), 2);
   for (const float scale : {-0.2f, 0.0f})
     expect_ring(with_scale(input("normal", {1, 1, 1, 40, 140, 64}, ++seed), scale), 2);
+  expect_ring(input("value mean", {1, 1, 1, 140, 70, 64}, ++seed, true), 2);  // rows without keys
 }
 
 BackwardResult expect_ring_gradients(gradients::Input given, int count) {

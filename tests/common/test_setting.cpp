@@ -372,7 +372,7 @@ TEST_CASE("a mask's invalid numbers are refused with the argument, the value and
   refused("causal+softcap=5+softcap=6", "softcap is given twice; allowed: once");
   refused("causal+softcap=inf", "softcap = inf" + cap);
   refused("causal+softcap=nan", "softcap = nan" + cap);
-  refused("causal+softcap=1e30", "softcap = 1e+30" + cap);
+  refused("causal+softcap=1e30", "softcap = 1e30" + cap);
   refused("causal+softcap=1001", "softcap = 1001" + cap);
   refused("causal+softcap=0", "softcap = 0" + cap);
   refused("none+dropout=0.1,9007199254740992",
