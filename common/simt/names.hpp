@@ -25,7 +25,7 @@ inline constexpr std::string_view kCalledByKernels =
 inline constexpr std::string_view kCalledByLaunches =
     "6detail7guarded 11refuse_grid 15refuse_head_dim 12refuse_tiles 16check_tensor_map";
 /// What host code calls for streams, events, devices (cuda_streams.hpp), device memory and NCCL: in the simulator, in
-/// workbook::cuda, in workbook::nccl, and in no namespace. In a kernel they throw.
+/// workbook::cuda, in workbook::nccl, and in no namespace. In a kernel, those that allocate or move data throw.
 inline constexpr std::string_view kCalledByHosts =
     "13create_stream 12create_event 7destroy 6record 4wait 11synchronize 18synchronize_device 7copy_on 7fill_on "
     "14current_stream 10set_device 6device";
