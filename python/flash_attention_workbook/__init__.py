@@ -123,10 +123,12 @@ def register(fallback=False):
     activates them. Unavailable without PyTorch, or if it has no such registry. fallback: PyTorch's own FlashAttention
     computes what no stage supports.
     """
-    _sdpa().register(fallback)
+    _sdpa().register(entry.flag("fallback", fallback))
 
 
 def activate(fallback=False):
-    """register(), then activates the stages. torch.nn.attention.restore_flash_attention_impl() undoes it."""
-    _sdpa().register(fallback)
+    """register(), then activates the stages. torch.nn.attention.restore_flash_attention_impl() undoes it.
+
+    Warns while PyTorch may choose cuDNN, which it prefers to every FlashAttention on Hopper and newer GPUs."""
+    register(fallback)
     _sdpa().activate()

@@ -33,6 +33,14 @@ def number(name, value, allowed="finite numbers that a float can hold"):
     return value
 
 
+def scale(name, value):
+    """A factor of the scores; a number that is not 0 must not become 0 as a float."""
+    value = number(name, value)
+    if value != 0 and abs(value) <= 2.0**-150:
+        raise NotServed(f"{name} = {value}: allowed: 0 and numbers that a float can hold")
+    return value
+
+
 def _refuse_gradient(name, value):
     """A gradient that no stage computes would be lost without a word."""
     if getattr(value, "requires_grad", False):
@@ -165,10 +173,10 @@ def require_usual_slopes(given, B, H, fallback):
     allowed = f"the usual slopes, ({H},) or ({'B' if B is None else B}, {H})"
     require_plain("alibi_slopes", given, allowed)
     _refuse_gradient("alibi_slopes", given)
-    if is_torch(given) and backend_of(given).is_compiling():
-        raise NotServed("alibi_slopes: torch.compile cannot read them on the host, where they are compared: allowed: "
-                        "attention() with mask = 'causal+alibi'")  # fmt: skip
-    rows = given.tolist() if hasattr(given, "tolist") else given
+    if is_torch(given):
+        rows = backend_of(given).on_host("alibi_slopes", given, "a list of numbers")
+    else:
+        rows = given.tolist() if hasattr(given, "tolist") else given
     is_list = lambda x: isinstance(x, (list, tuple))
     nested = is_list(rows) and any(map(is_list, rows))
     rows = rows if nested else [rows]
@@ -239,14 +247,14 @@ def arrays(axes, **given):
             raise NotServed(f"{name} = {kinds[not first[1]]}: allowed: as {first[0]}, {kinds[first[1]]}")
 
 
-def checked(causal, scale, deterministic, mask, lengths):
+def checked(causal, factor, deterministic, mask, lengths):
     """The options of attention() as Python's own types. NotServed, with the argument, its value and what is allowed."""
-    if scale is not None:
-        scale = number("scale", scale)
+    if factor is not None:
+        factor = scale("scale", factor)
     if mask is not None and not (isinstance(mask, str) and mask.isascii() and mask.isprintable()):
         refuse("mask", mask, "None and a text such as 'causal'")
     if lengths is not None:
         lengths = lengths_of(lengths)
         if mask is not None and ("lengths=" in mask or "documents=" in mask):
             refuse("lengths", lengths[0], "only one of the two", f"with mask = {mask} ")
-    return flag("causal", causal), scale, flag("deterministic", deterministic), mask, lengths
+    return flag("causal", causal), factor, flag("deterministic", deterministic), mask, lengths

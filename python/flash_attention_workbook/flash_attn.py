@@ -54,7 +54,7 @@ def _attention(
         raise NotServed(f"softcap = {softcap:g}: allowed: a number from 0.001 to 1000")
     dropout_p = entry.number("dropout_p", dropout_p)
     if softmax_scale is not None:
-        softmax_scale = entry.number("softmax_scale", softmax_scale)
+        softmax_scale = entry.scale("softmax_scale", softmax_scale)
     causal, fallback = entry.flag("causal", causal), entry.flag("fallback", fallback)
     return_attn_probs = entry.flag("return_attn_probs", return_attn_probs)
     if alibi_slopes is not None:
@@ -62,13 +62,12 @@ def _attention(
         entry.require_usual_slopes(alibi_slopes, B, q.shape[-2], fallback)
     mask = _mask(causal, window, softcap, alibi_slopes is not None)
     given = [_heads_first(x, packed) for x in (q, k, v)]
+    sequences = _lengths(q, k, *lengths) if packed else None
     if dropout_p == 0:
         options = entry.checked(False, softmax_scale, deterministic, mask, None)[:3]
-        of = entry.backend_of(q)
-        sequences = _lengths(q, k, *lengths) if packed else None
         options = *options, return_attn_probs, fallback, mask, sink, sequences, entry.flag("pad", pad)
         try:
-            results = of.attention(*given, *options)
+            results = entry.backend_of(q).attention(*given, *options)
         except NotServed as error:
             _require_fit(q, k, v, kv, options[-1])
             given = "" if mask in ("none", "causal") else f"window_size = {window}, softcap = {softcap}: "
@@ -76,7 +75,7 @@ def _attention(
             text = re.sub(r"\b(query|key|value)(?=\.dtype|: |, torch|$)", lambda name: named[name[0]], str(error))
             raise NotServed(given + text) from None
     else:
-        results = _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, packed)
+        results = _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, sequences)
     O, lse = results if return_attn_probs else (results, None)
     O = O.transpose(1, 2).contiguous() if entry.is_torch(O) else O.swapaxes(1, 2).copy()
     if packed:
@@ -84,15 +83,23 @@ def _attention(
     return (O, lse, None) if return_attn_probs else O
 
 
-def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, packed):
-    if not fallback or packed or return_attn_probs or not entry.is_torch(given[0]):
-        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0.0")
-    if not 0 <= dropout_p <= 1:
-        raise NotServed(f"dropout_p = {dropout_p}: allowed: numbers from 0 to 1")
+def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, lengths):
+    """O by PyTorch. NotServed without fallback."""
+    if not 0 <= dropout_p < 1:
+        raise NotServed(f"dropout_p = {dropout_p}: allowed: 0 and, with fallback = True, numbers below 1")
+    if not fallback:
+        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0, or fallback = True")
+    if return_attn_probs:
+        raise NotServed(f"return_attn_probs = True, dropout_p = {dropout_p}: allowed: one of the two, since PyTorch "
+                        "returns no LSE")  # fmt: skip
+    if not entry.is_torch(given[0]):
+        raise NotServed("fallback = True: allowed only with PyTorch tensors")
     from . import torch_operators
 
+    if lengths is not None and entry.is_torch(lengths[0]):
+        raise NotServed(f"dropout_p = {dropout_p}, cu_seqlens = tensors: allowed under torch.compile: lists of numbers")
     scale = given[0].shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    return torch_operators.by_pytorch(*given, scale, mask, sink, None, dropout_p)[0]
+    return torch_operators.by_pytorch(*given, scale, mask, sink, lengths, dropout_p)[0]
 
 
 def _lengths(q, k, cu_seqlens_q, cu_seqlens_k):

@@ -32,9 +32,6 @@ def _append(k_cache, v_cache, k, v, table, positions):
 
 def _checked_tables(q, k_cache, k, v, rotary_cos, rotary_sin, least):
     """The tables of RoPE. NotServed for new keys or tables that do not fit the caches. least: rows of the tables."""
-    for name, new in (("k", k), ("v", v)):
-        if new is not None:
-            entry.arrays("(B, N, Hkv, d)", q=q, **{name: new})
     if (k is None) != (v is None):
         raise NotServed(f"{'v' if v is None else 'k'} = None: allowed: both k and v, or neither")
     if (rotary_cos is None) != (rotary_sin is None):
@@ -68,11 +65,12 @@ def flash_attn_with_kvcache(
 ):  # fmt: skip
     """FlashAttention-2's function of this name: O, (B, Nq, H, d), contiguous. It has no gradients.
 
-    q: (B, Nq, H, d). k_cache, v_cache: (B, Nk, Hkv, d); with block_table, (B, M), int32, pages of any number of keys:
-    (pages, page_size, Hkv, d), and Nk = M·page_size. They may be views, with the same strides, multiples of 8 but for
-    d. cache_batch_idx: (B), the rows of the caches of the requests of q. cache_seqlens: the number of keys of each
-    request, (B), int32, or one number; None: Nk. On the GPU it is not read on the host, so a CUDA graph can repeat the
-    call with other numbers. They, and the pages, are then not checked.
+    q: (B, Nq, H, d), float16 or bfloat16; under torch.autocast q, k, v may be float32. k_cache, v_cache: (B, Nk, Hkv,
+    d); with block_table, (B, M), integers, pages of any number of keys: (pages, page_size, Hkv, d), and
+    Nk = M·page_size. They may be views, with the same strides, multiples of 8 but for d. cache_batch_idx: (B), the rows
+    of the caches of the requests of q. cache_seqlens: the number of keys of each request, (B), integers, or one number;
+    None: Nk. On the GPU it is not read on the host, so a CUDA graph can repeat the call with other numbers. They, and
+    the pages, are then not checked.
 
     k, v: (B, N, Hkv, d), new keys, which are first stored in the caches, in place, after those of cache_seqlens; the
     caches must have room. rotary_cos, rotary_sin: (L, r/2), L at least Nk: K is rotated by its position before it is
@@ -88,6 +86,11 @@ def flash_attn_with_kvcache(
     Sources: Dao et al. 2023 (Flash-Decoding), Kwon et al. 2023 (PagedAttention), section 4.1.
     """
     entry.arrays("(B, N, H, d)", q=q, k_cache=k_cache, v_cache=v_cache)
+    for name, new in (("k", k), ("v", v)):
+        if new is not None:
+            entry.arrays("(B, N, Hkv, d)", q=q, **{name: new})
+    of = entry.backend_of(q)
+    q, k, v = of.cast(q, k, v)
     causal, num_splits = entry.flag("causal", causal), entry.whole_number("num_splits", num_splits)
     interleaved = entry.flag("rotary_interleaved", rotary_interleaved)
     return_softmax_lse = entry.flag("return_softmax_lse", return_softmax_lse)
@@ -99,11 +102,11 @@ def flash_attn_with_kvcache(
     for name, value in (("alibi_slopes", alibi_slopes), ("cache_leftpad", cache_leftpad)):
         if value is not None:
             entry.refuse(name, value, "None", "no stage supports it with a cache; ")
-    scale = max(q.shape[-1], 1) ** -0.5 if softmax_scale is None else entry.number("softmax_scale", softmax_scale)
+    scale = max(q.shape[-1], 1) ** -0.5 if softmax_scale is None else entry.scale("softmax_scale", softmax_scale)
     if v_cache.shape != k_cache.shape or k_cache.shape[-1] != q.shape[-1]:
         raise NotServed(f"q.shape, k_cache.shape, v_cache.shape = {tuple(q.shape)}, {tuple(k_cache.shape)}, "
                         f"{tuple(v_cache.shape)}: allowed: the same for both caches, and the same d")  # fmt: skip
-    of, B, (pages, page_size) = entry.backend_of(q), q.shape[0], k_cache.shape[:2]
+    B, (pages, page_size) = q.shape[0], k_cache.shape[:2]
     table, named = None, "block_table[{}, {}]"
     if block_table is not None:
         table = of.integers("block_table", block_table, (B, None), q, 0, max(pages - 1, 0))

@@ -52,6 +52,7 @@ def refuse(name, value, allowed, why=""):
 
 
 _LATER_PARTS = ("softcap", "alibi", "lengths", "rope", "dropout")
+_BY_ARGUMENT = {"sink": "the argument sink", "cache": "flash_attn_with_kvcache()", "pages": "flash_attn_with_kvcache()"}
 
 _ERRORS = {1: NotServed, 2: Unavailable, 3: OpenExercise, 4: KernelFailed, 5: MemoryError}
 
@@ -94,6 +95,9 @@ def mask_text(causal, mask, sink):
         raise NotServed(f"causal = True, mask = {mask}: allowed: only one of the two")
     elif mask.partition("=")[0].partition("+")[0] in _LATER_PARTS:
         mask = "none+" + mask
+    for part in parts_of(mask):
+        if part in _BY_ARGUMENT:
+            raise NotServed(f"mask = {mask}: allowed instead of {part}: {_BY_ARGUMENT[part]}")
     return mask if sink is None else mask + "+sink"
 
 
@@ -280,11 +284,8 @@ class Library:
         of_pass = [stage for stage in self.stages if stage.pass_ == pass_]
         stages = [stage for stage in of_pass if stage.element == element]
         if not stages:
-            allowed = sorted({f"{stage.element} (chapter {stage.chapter})" for stage in of_pass})
-            raise NotServed(
-                f"dtype = {element}: no {pass_} pass of {self.path} supports it; "
-                f"allowed: {', '.join(allowed) or 'none'}"
-            )
+            allowed = ", ".join(sorted({stage.element for stage in of_pass})) or "none"
+            raise NotServed(f"dtype = {element}: no {pass_} pass of {self.path} supports it; allowed: {allowed}")
         *of_cache, strides = cache or (0, 0, 0, None)
         problem = _Problem(*sizes, scale, int(deterministic), mask.encode(), int(lse_gradient), *of_cache)
         strides = strides and (ctypes.c_int64 * 4)(*strides)
@@ -366,6 +367,11 @@ def load(path):
 
 def library_for(backend):
     """The library of a backend, "sim" or "cuda". Unavailable, with the command that builds it, if there is none."""
+    return library_with("8,9", backend)
+
+
+def library_with(chapters, backend):
+    """library_for(), with the chapters that the command names."""
     if not isinstance(backend, str) or backend not in ("sim", "cuda"):
         refuse("backend", backend, "'sim' and 'cuda'")
     library = _loaded.get(backend)
@@ -382,7 +388,7 @@ def library_for(backend):
             load(default)
     if backend not in _loaded:
         raise Unavailable(
-            f"no library for the backend {backend}: ./workbook library --chapters 8,9 --backend {backend} "
+            f"no library for the backend {backend}: ./workbook library --chapters {chapters} --backend {backend} "
             f"builds {default}; WORKBOOK_LIBRARY = {os.pathsep.join(named) or 'nothing'} can name another"
         )
     return _loaded[backend]

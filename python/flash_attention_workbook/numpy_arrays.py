@@ -5,7 +5,7 @@ import math
 import numpy
 
 from . import checked as entry
-from .library import NotServed, library_for, mask_text, parts_of, starts_of, with_lengths
+from .library import NotServed, library_for, library_with, mask_text, parts_of, starts_of, with_lengths
 
 
 def dense(array):
@@ -187,6 +187,11 @@ def attention_gradients(dO, Q, K, V, O, lse, dlse, causal, scale, deterministic,
 # --- A KV cache ----------------------------------------------------------------------------------------------------
 
 
+def cast(*arrays):
+    """Arrays know no autocast."""
+    return arrays
+
+
 def require_no_gradient(**arrays):
     """Arrays have no gradients."""
 
@@ -247,7 +252,7 @@ def plan_of_decode(q, k_cache, v_cache, M, scale, causal, splits, writes):
     of_k, of_v = ((x.shape, steps(x), x.ctypes.data) for x in (k_cache, v_cache))
     cache = max(page_size, 1), max(pages, 1), splits, entry.cache_strides(writes, k_cache=of_k, v_cache=of_v)
     sizes = max(B, 1), H, Hkv, max(Nq, 1), max(page_size * M, 1), d
-    library, mask = library_for("sim"), "causal" if causal else "none"
+    library, mask = library_with("21", "sim"), "causal" if causal else "none"
     plan = library.plan("forward", k_cache.dtype.name, sizes, scale, mask, cache=cache)
     return library, plan if B and Nq and page_size * M and pages else None
 

@@ -1,6 +1,7 @@
 """Registers the stages with PyTorch's scaled_dot_product_attention as the FlashAttention implementation "Workbook"."""
 
 import math
+import warnings
 
 import torch
 
@@ -16,7 +17,7 @@ def _require(served, query, key, causal, dropout_p, return_debug_mask):
     """NotServed for options of SDPA that no stage supports."""
     Nq, Nk = query.shape[-2], key.shape[-2]
     if dropout_p != 0.0:
-        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0.0")
+        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0")
     if return_debug_mask:
         raise NotServed("return_debug_mask = True: no stage supports it; allowed: False")
     if causal and Nq != Nk:
@@ -62,7 +63,7 @@ class _Registered:
         mask = "causal" if is_causal else "none"
 
         def served():  # checks both passes, since the backward pass must use the same implementation
-            for pass_ in ("forward", "backward"):
+            for pass_ in () if torch_operators.has_no_pairs(query, key) else ("forward", "backward"):
                 torch_operators.plan_for(pass_, query, key, value, factor, mask, False)
 
         try:
@@ -86,7 +87,8 @@ class _Registered:
         mask = "causal" if is_causal else "none"
 
         def served():
-            torch_operators.plan_for("backward", query, key, value, factor, mask, False)
+            if not torch_operators.has_no_pairs(query, key):
+                torch_operators.plan_for("backward", query, key, value, factor, mask, False)
 
         try:
             _require(served, query, key, is_causal, dropout_p, False)
@@ -118,3 +120,9 @@ def activate():
     from torch.nn.attention import activate_flash_attention_impl
 
     activate_flash_attention_impl(NAME)
+    if torch.backends.cuda.cudnn_sdp_enabled():
+        warnings.warn(
+            "activate(): on Hopper and newer GPUs PyTorch prefers cuDNN to FlashAttention, and the stages do not run; "
+            "torch.backends.cuda.enable_cudnn_sdp(False) excludes cuDNN",
+            stacklevel=3,
+        )

@@ -19,7 +19,9 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
 from . import checked as entry
-from .library import LONGEST_MEMORY, NotServed, library_for, mask_text, parts_of, starts_of, with_lengths
+from .library import (
+    LONGEST_MEMORY, NotServed, library_for, library_with, mask_text, parts_of, starts_of, with_lengths,
+)  # fmt: skip
 
 _NAMESPACE = "flash_attention_workbook"
 _ELEMENTS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -179,14 +181,21 @@ def _sequences(query, key, value, starts_q, starts_k):
     """The lengths of the packed sequences of Q and of K, from FlashAttention's cu_seqlens. Waits for the device."""
     sizes_of(query, key, value)
     given = ("cu_seqlens_q", starts_q, query.shape[2]), ("cu_seqlens_k", starts_k, key.shape[2])
-    return entry.lengths_between([entry.starts(name, _on_host(name, starts), rows) for name, starts, rows in given])
+    each = [entry.starts(name, _starts_on_host(name, starts), rows) for name, starts, rows in given]
+    return entry.lengths_between(each)
 
 
-def _on_host(name, starts):
-    if _is_recording(starts.device):
-        raise NotServed(f"{name} = a tensor on {starts.device}: a CUDA graph cannot record that the call reads it on "
-                        f"the host; allowed: {name} on the host, or lengths of attention()")  # fmt: skip
-    return starts.tolist()
+def on_host(name, tensor, otherwise):
+    """The numbers of a tensor. NotServed where nothing can wait for them."""
+    reader = "torch.compile" if is_compiling() else "a CUDA graph" if _is_recording(tensor.device) else None
+    if reader is not None:
+        raise NotServed(f"{name} = a tensor on {tensor.device}: {reader} cannot record that the call reads it on the "
+                        f"host; allowed: {otherwise}")  # fmt: skip
+    return tensor.tolist()
+
+
+def _starts_on_host(name, starts):
+    return on_host(name, starts, f"{name} on the host, or lengths of attention()")
 
 
 def _split(tensors, lengths):
@@ -194,7 +203,7 @@ def _split(tensors, lengths):
     return zip(*(tensor.split(each, 2) for tensor, each in zip(tensors, lengths)))
 
 
-def _has_no_pairs(query, key):
+def has_no_pairs(query, key):
     return query.shape[0] == 0 or query.shape[2] == 0 or key.shape[2] == 0
 
 
@@ -207,7 +216,7 @@ def run_forward(query, key, value, scale, mask, deterministic, sink=None, starts
             parts = [run_forward(*tensors, scale, mask, deterministic, sink) for tensors in each]
             return tuple(torch.cat(part, 2) for part in zip(*parts))
         mask = with_lengths(mask, of_queries)
-    if _has_no_pairs(query, key):
+    if has_no_pairs(query, key):
         sizes_of(query, key, value)
         lse = query.new_full(query.shape[:3], -math.inf, dtype=torch.float32)
         return query.new_zeros(query.shape), lse if sink is None else lse.copy_(sink[:, None].expand(lse.shape[1:]))
@@ -229,7 +238,7 @@ def run_backward(
             *gradients, dsinks = zip(*parts)
             return (*(torch.cat(gradient, 2) for gradient in gradients), torch.stack(dsinks).sum(0))
         mask = with_lengths(mask, of_queries)
-    if _has_no_pairs(query, key):
+    if has_no_pairs(query, key):
         dsink = _empty_dsink(query, sink).zero_()
         if sink is not None and dlse is not None:  # without keys the LSE is the sink
             dsink += dlse.sum((0, 2))
@@ -328,7 +337,7 @@ def _plan_of_decode(q, k_cache, v_cache, M, scale, causal, splits, writes):
     of_k, of_v = ((x.shape, x.stride(), x.data_ptr()) for x in (k_cache, v_cache))
     cache = max(page_size, 1), max(pages, 1), splits, entry.cache_strides(writes, k_cache=of_k, v_cache=of_v)
     sizes, mask = (max(B, 1), H, Hkv, max(Nq, 1), max(page_size * M, 1), d), "causal" if causal else "none"
-    library, element = library_for("cuda" if q.is_cuda else "sim"), _ELEMENTS.get(q.dtype) or str(q.dtype)[6:]
+    library, element = library_with("21", "cuda" if q.is_cuda else "sim"), _ELEMENTS.get(q.dtype) or str(q.dtype)[6:]
     plan = library.plan("forward", element, sizes, scale, mask, cache=cache)
     return library, plan if B and Nq and page_size * M and pages else None
 
@@ -424,7 +433,7 @@ def _attention(query, key, value, sink, starts, with_lse, *options):
     forward = _packed_forward if starts or _has_starts(options[1]) else _forward
     if torch.compiler.is_compiling():
         results = forward(query, key, value, *options, sink, *starts)
-    elif not _is_eager(*tensors) or starts or _has_no_pairs(query, key):
+    elif not _is_eager(*tensors) or starts or has_no_pairs(query, key):
         if forward_ad._current_level >= 0:  # the dispatcher would drop them
             if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
                 raise NotServed("no stage supports forward derivatives; allowed: backward derivatives")
@@ -455,6 +464,10 @@ def _attends(kind, sides, Nq, Nk, device):
 def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_p=0.0):
     """O and LSE by PyTorch. The LSE is None if scaled_dot_product_attention computes O. lengths: of packed sequences of
     Q and of K. mask: none, causal or a window, with softcap and ALiBi; NotServed for others."""
+    if not query.is_floating_point():
+        raise NotServed(f"query.dtype = {query.dtype}: allowed with PyTorch: floating-point types")
+    if not key.shape[1] or query.shape[1] % key.shape[1]:
+        raise NotServed(f"key.shape = {tuple(key.shape)}: allowed: {query.shape[1]} heads, or a divisor of it")
     if lengths is not None:
         of_queries, of_keys = lengths[0], lengths[1] or lengths[0]
         each = _split((query, key, value), (of_queries, of_keys, of_keys))
@@ -532,27 +545,40 @@ def _head_dims(backend, dtype, parts):
     return library_for(backend).head_dims(_ELEMENTS.get(dtype), parts)
 
 
-def _cast(query, key, value):
-    """The inputs in the type of autocast, if one is float32: RoPE may leave Q and K so, and V not."""
-    single = query.dtype == torch.float32 or key.dtype == torch.float32 or value.dtype == torch.float32
-    if single and torch.is_autocast_enabled(query.device.type):
-        return [tensor.to(torch.get_autocast_dtype(query.device.type)) for tensor in (query, key, value)]
-    return query, key, value
+def cast(*tensors):
+    """The tensors, of which some may be None, in the type of autocast if one is float32: RoPE may leave Q and K so, and
+    V not."""
+    kind = tensors[0].device.type
+    if torch.is_autocast_enabled(kind) and any([x is not None and x.dtype == torch.float32 for x in tensors]):
+        return [None if x is None else x.to(torch.get_autocast_dtype(kind)) for x in tensors]
+    return tensors
 
 
 def _sink(sink, query):
-    """The sinks as a tensor of float32. NotServed for what is none of real numbers."""
-    return real("sink", sink, f"{(query.shape[1],)}, one number for each query head", query).float()
+    """The sinks as a tensor of float32. NotServed for what is no real number for each query head."""
+    shape = (query.shape[1],)
+    sink = real("sink", sink, f"{shape}, one number for each query head", query)
+    if sink.shape != shape:
+        raise NotServed(f"sink.shape = {tuple(sink.shape)}: allowed: {shape}, one number for each query head")
+    return sink.float()
+
+
+def _tensor(name, value, allowed, like):
+    """The value as a tensor: on the device of `like`, if it is none yet."""
+    if isinstance(value, Tensor):
+        return value
+    entry.require_plain(name, value, allowed)
+    if not is_compiling() and _is_recording(like.device):
+        entry.refuse(name, value, f"a tensor on {like.device}", "a CUDA graph cannot record its copy to the GPU; ")
+    try:
+        return torch.as_tensor(value, device=like.device)
+    except (TypeError, ValueError, RuntimeError):
+        return entry.refuse(name, value, allowed)
 
 
 def real(name, value, allowed, like):
     """A tensor of real numbers, on the device of `like` if it is none yet."""
-    if not isinstance(value, Tensor):
-        entry.require_plain(name, value, allowed)
-        try:
-            value = torch.tensor(value, device=like.device)
-        except (TypeError, ValueError, RuntimeError):
-            entry.refuse(name, value, allowed)
+    value = _tensor(name, value, allowed, like)
     if value.is_complex() or value.dtype == torch.bool:
         raise NotServed(f"{name}.dtype = {value.dtype}: allowed: torch.float32, or another type of real numbers")
     if value.device != like.device:
@@ -569,14 +595,14 @@ def lengths_from(given):
     tensors = [starts for _, starts, _ in given]
     if not _is_eager(*tensors):
         return tuple(tensors)
-    host = [_on_host(given[0][0], tensors[0])]
-    host.append(host[0] if tensors[1] is tensors[0] else _on_host(given[1][0], tensors[1]))
+    host = [_starts_on_host(given[0][0], tensors[0])]
+    host.append(host[0] if tensors[1] is tensors[0] else _starts_on_host(given[1][0], tensors[1]))
     return entry.lengths_between([entry.starts(name, values, rows) for values, (name, _, rows) in zip(host, given)])
 
 
 def attention(query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad):
     """See the package's attention(). lengths: those of Q and of K, or FlashAttention's cu_seqlens as tensors."""
-    query, key, value = _cast(query, key, value)
+    query, key, value = cast(query, key, value)
     columns = value.shape[-1]
     if scale is None:
         scale = 1 / math.sqrt(max(query.shape[-1], 1))
@@ -627,12 +653,7 @@ def integers(name, value, shape, like, least, most):
         if not least <= value <= most:
             entry.refuse(f"{name}[0]", value, f"{least} to {most}")
         return torch.full(shape, value, dtype=torch.int32, device=like.device)
-    if not isinstance(value, Tensor):
-        entry.require_plain(name, value, allowed)
-        try:
-            value = torch.as_tensor(value, device=like.device)
-        except (TypeError, ValueError, RuntimeError):
-            entry.refuse(name, value, allowed)
+    value = _tensor(name, value, allowed, like)
     if value.dim() == 0 and len(shape) == 1:
         value = value.expand(shape)
     whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)

@@ -185,26 +185,6 @@ def eager():
     say("gradients, no_grad, inference_mode, autocast, modes, fake tensors: as the operator")
 
 
-@step(120)
-def compiled():
-    """torch.compile(fullgraph=True), forward and backward, lengths fixed and dynamic: the same as without."""
-    for function, layout in ((workbook.attention, "BHNd"), (workbook.flash_attn_func, "BNHd")):
-        for dynamic in (False, None):  # None: what has changed once is dynamic from there on
-            torch._dynamo.reset()
-            made = torch.compile(lambda q, k, v: function(q, k, v, causal=True) * 2, fullgraph=True, dynamic=dynamic)
-            for N in (128, 200):
-                Q, K, V = inputs(2, 4, N, 64, torch.float16, requires_grad=True)
-                if layout == "BNHd":
-                    Q, K, V = (x.detach().transpose(1, 2).contiguous().requires_grad_() for x in (Q, K, V))
-                O, expected = made(Q, K, V), function(Q, K, V, causal=True) * 2
-                require(torch.equal(O, expected), f"{layout}: O differs by {(O - expected).abs().max().item()}")
-                dO = torch.randn_like(O)
-                mine, theirs = (torch.autograd.grad(x, (Q, K, V), dO) for x in (O, expected))
-                for name, a, b in zip(("dQ", "dK", "dV"), mine, theirs):
-                    require(torch.allclose(a, b, rtol=1e-2, atol=1e-2), f"{layout}: {name} differs")
-            say(layout, "fixed lengths" if dynamic is False else "dynamic lengths", "no graph break, results equal")
-
-
 @step(60)
 def cuda_graph():
     """A graph of forward and backward, replayed with new inputs: bit by bit what calls give (dQ up to its order)."""
@@ -234,42 +214,6 @@ def cuda_graph():
             difference = (a - b).abs().max().item()
             require(difference <= (0 if name != "dQ" else 4e-3), f"seed {seed}: {name} differs by {difference}")
     say("3 replays with new inputs: O, dK, dV equal, dQ up to the order of its sums")
-
-
-@step(60)
-def non_contiguous():
-    """Views, transposes, slices that begin at odd addresses, gradients that are no dense tensors."""
-    wide = torch.randn(2, 300, 3, 4, 64, device="cuda", dtype=torch.float16)
-    qkv = wide[:, 7:].requires_grad_(False)
-    q, k, v = (x.detach() for x in qkv.unbind(2))
-    out = workbook.flash_attn_func(q, k, v, causal=True)
-    expected = workbook.flash_attn_func(q.contiguous(), k.contiguous(), v.contiguous(), causal=True)
-    require(torch.equal(out, expected), "slices of a packed tensor")
-    require(out.is_contiguous() and out.view(2, 293, 4 * 64).shape == (2, 293, 256), "O is not contiguous")
-    odd = torch.randn(2 * 4 * 100 * 64 + 1, device="cuda", dtype=torch.float16)[1:].view(2, 4, 100, 64)
-    require(odd.data_ptr() % 16 != 0, "this address was meant to be odd")
-    require(torch.equal(workbook.attention(odd, odd, odd), workbook.attention(*[odd.clone()] * 3)), "is not aligned")
-    Q, K, V = inputs(2, 4, 100, 64, torch.float16, requires_grad=True)
-    workbook.attention(Q, K, V).sum().backward()  # its gradient is one number, expanded
-    a = [x.grad.clone() for x in (Q, K, V)]
-    for x in (Q, K, V):
-        x.grad = None
-    O = workbook.attention(Q, K, V)
-    O.backward(torch.ones_like(O))
-    require(all(torch.allclose(x, y.grad, atol=4e-3) for x, y in zip(a, (Q, K, V))), "an expanded dO")
-
-    wide.requires_grad_()  # views of which the gradient is one tensor again, a dO that is transposed
-    views = [x.transpose(1, 2) for x in wide[:, 7:].unbind(2)]
-    dO = torch.randn(2, 293, 4, 64, device="cuda", dtype=torch.float16).transpose(1, 2)
-    (packed,) = torch.autograd.grad(workbook.attention(*views, causal=True), wide, dO)
-    dense = [x.detach().contiguous().requires_grad_() for x in views]
-    expected = torch.autograd.grad(workbook.attention(*dense, causal=True), dense, dO.contiguous())
-    require(not packed[:, :7].any(), "a gradient outside of the slice")
-    for name, x, y in zip(("dQ", "dK", "dV"), packed[:, 7:].unbind(2), expected):
-        require(torch.allclose(x.transpose(1, 2), y, atol=0 if name != "dQ" else 4e-3), f"{name} of a packed tensor")
-    shared = K.detach()[:, :1].expand(2, 4, 100, 64)  # one head of K for all, with the stride 0
-    require(torch.equal(workbook.attention(Q, shared, V), workbook.attention(Q, shared.contiguous(), V)), "stride 0")
-    say("packed, odd addresses, expanded K and dO, transposed dO, gradients of views: equal to dense tensors")
 
 
 @step(90)
@@ -323,18 +267,14 @@ def close(name, got, right, dtype):
     require(got.shape == right.shape and error <= allowed, f"{name}: {tuple(got.shape)}, relative error {error:.2g}")
 
 
-def exact(Q, K, V, window, cap=0.0, sink=None, scale=None):
-    """O and LSE in float64, with gradients; window: (left, right)."""
-    G = Q.shape[1] // K.shape[1]
-    q, k, v = Q.double(), K.double().repeat_interleave(G, 1), V.double().repeat_interleave(G, 1)
-    S = q @ k.transpose(-1, -2) * (Q.shape[-1] ** -0.5 if scale is None else scale)
-    S = cap * torch.tanh(S / cap) if cap else S
-    Nq, Nk = S.shape[-2:]
-    distance = torch.arange(Nk - Nq, Nk, device=S.device)[:, None] - torch.arange(Nk, device=S.device)
-    S = S.masked_fill(~((distance <= window[0]) & (distance >= -window[1])), -1e30)
+def exact(Q, K, V, sink):
+    """O and LSE in float64, with gradients; causal, Nq = Nk."""
+    N = Q.shape[2]
+    S = Q.double() @ K.double().transpose(-1, -2) * Q.shape[-1] ** -0.5
+    S = S.masked_fill(~torch.ones(N, N, dtype=torch.bool, device=S.device).tril(), -math.inf)
     if sink is not None:
         S = torch.cat([S, sink.double()[:, None, None].expand(*S.shape[:3], 1)], -1)
-    return torch.softmax(S, -1)[..., :Nk] @ v, torch.logsumexp(S, -1)
+    return torch.softmax(S, -1)[..., :N] @ V.double(), torch.logsumexp(S, -1)
 
 
 @step(90)
@@ -352,7 +292,7 @@ def lse_gradient():
             Q, K, V = inputs(2, 4, 200, 64, dtype, requires_grad=True)
             given = (Q, K, V) if sink is None else (Q, K, V, sink.clone().requires_grad_())
             dO, dlse = torch.randn_like(Q), torch.randn(Q.shape[:3], device="cuda")
-            right = exact(Q, K, V, (1000, 0), sink=None if sink is None else given[3])
+            right = exact(Q, K, V, None if sink is None else given[3])
             mask = "causal" if sink is None else "causal+sink"
             ways = {
                 "attention()": lambda *x: workbook.attention(*x[:3], causal=True, sink=x[3], return_lse=True),
@@ -417,63 +357,6 @@ def varlen():
     made = torch.compile(by_lengths, fullgraph=True)
     require(torch.equal(made(*given), by_lengths(*given)), "lengths, compiled")
     say("O, LSE and gradients: as a call for each sequence; fullgraph=True")
-
-
-@step(90)
-def arguments():
-    """Windows, softcaps, slopes, sinks in bf16, autocast, padding and tensors without rows, as people write them."""
-    q, k, v = (torch.randn(2, 100, 4, 64, device="cuda").half().requires_grad_() for _ in "qkv")
-    func = workbook.flash_attn_func
-    plain, causal = func(q, k, v), func(q, k, v, causal=True)
-    for window in (None, (None, None), -1, (-7, -2), torch.tensor([-1, -1])):
-        require(torch.equal(func(q, k, v, window_size=window, softcap=None), plain), f"window_size = {window}")
-    qkv = torch.stack([q, k, v], 2)
-    require(torch.equal(workbook.flash_attn_qkvpacked_func(qkv, causal=True), causal), "qkvpacked")
-    require(torch.equal(workbook.flash_attn_kvpacked_func(q, qkv[:, :, 1:], causal=True), causal), "kvpacked")
-    with torch.autocast("cuda", torch.bfloat16):
-        O = func(*(x.float() for x in (q, k, v)), causal=True)
-    require(O.dtype == torch.bfloat16, f"autocast of float32 gives {O.dtype}")
-    close("autocast", O.transpose(1, 2), exact(*(x.transpose(1, 2) for x in (q, k, v)), (1000, 0))[0], torch.bfloat16)
-    for d, columns in ((40, 40), (64, 32), (72, 100)):
-        Q, K, V = (torch.randn(2, 4, 90, n, device="cuda").half().requires_grad_() for n in (d, d, columns))
-        dO = torch.randn(2, 4, 90, columns, device="cuda").half()
-        O, right = workbook.attention(Q, K, V, causal=True, pad=True), exact(Q, K, V, (1000, 0))[0]
-        made = torch.compile(lambda *x: workbook.attention(*x, causal=True, pad=True), fullgraph=True)
-        require(torch.equal(made(Q, K, V), O), "padded, compiled")
-        close(f"O, d = {d}", O, right, Q.dtype)
-        mine, theirs = (torch.autograd.grad(x, (Q, K, V), dO.to(x.dtype)) for x in (O, right))
-        for x, y, of in zip(mine, theirs, "QKV"):
-            close(f"d{of}, d = {d}, {columns} columns of V", x, y.double(), Q.dtype)
-    for B, Nq, Nk in ((0, 5, 5), (2, 0, 5), (2, 5, 0)):
-        Q, K = (torch.randn(B, 4, n, 64, device="cuda").half().requires_grad_() for n in (Nq, Nk))
-        O, lse = workbook.attention(Q, K, K, return_lse=True)
-        require(O.shape == Q.shape and not O.any() and bool(torch.isneginf(lse).all()), f"B, Nq, Nk = {B, Nq, Nk}")
-        require(not any(x.any() for x in torch.autograd.grad(O.sum(), (Q, K))), "gradients of tensors without rows")
-    fallback = {"mask": "window=9,4+softcap=5", "fallback": True, "return_lse": True}
-    Q, K, V = inputs(2, 4, 90, 40, torch.float16, requires_grad=True)  # d = 40: PyTorch
-    sink = torch.linspace(-1, 2, 4, device="cuda").bfloat16().requires_grad_()
-    got = workbook.attention(Q, K, V, sink=sink, **fallback)
-    right = exact(Q, K, V, (9, 4), 5.0, sink)
-    for name, x, y in zip(("O", "LSE"), got, right):
-        close(f"{name}, fallback", x, y, Q.dtype)
-    mine, theirs = (torch.autograd.grad(O.sum(), sink)[0] for O in (got[0], right[0]))
-    close("dsink, fallback", mine, theirs.double(), torch.bfloat16)
-    both = workbook.attention(Q, K, V, lengths=((50, 40), (60, 30)), causal=True, fallback=True)
-    parts = zip(Q.split([50, 40], 2), K.split([60, 30], 2), V.split([60, 30], 2))
-    finite = torch.cat([torch.arange(50), torch.arange(60, 90)]).cuda()  # the others have no key
-    expected = torch.cat([exact(*part, (1000, 0))[0] for part in parts], 2)
-    close("lengths, fallback", both[:, :, finite], expected[:, :, finite], Q.dtype)
-    if has_masks():
-        slopes = torch.tensor([0.25, 0.0625, 0.015625, 0.00390625], device="cuda")
-        O = func(q, k, v, causal=True, alibi_slopes=slopes).transpose(1, 2)
-        same = workbook.attention(*(x.transpose(1, 2) for x in (q, k, v)), mask="causal+alibi")
-        require(torch.equal(O, same), "alibi_slopes")
-        O = func(q, k, v, causal=True, sink=sink)
-        require(torch.equal(O, func(q, k, v, causal=True, sink=sink.detach().float())), "sinks in bf16")
-        require(torch.autograd.grad(O.sum(), sink)[0].dtype == torch.bfloat16, "the gradient of sinks in bf16")
-        made = torch.compile(lambda q, k, v, s: func(q, k, v, window_size=(9, 4), softcap=5.0, sink=s), fullgraph=True)
-        require(torch.equal(made(q, k, v, sink), func(q, k, v, window_size=(9, 4), softcap=5.0, sink=sink)), "compiled")
-    say("windows, softcaps, slopes, sinks, autocast, padding, tensors without rows, fallback: as they should be")
 
 
 @step(60)
@@ -612,34 +495,6 @@ def decoding():
         options = {"cache_seqlens": lengths, "block_table": table}
         cost = microseconds(lambda: workbook.flash_attn_with_kvcache(*with_gradient, **options))
     say(f"a step with new keys, compiled, 19 replays of a graph: as they should be; {cost:.1f} µs of host time a call")
-
-
-@step(60)
-def refused():
-    """What no stage does is an error that names argument, value and what is allowed."""
-    f16 = torch.float16
-    cases = {
-        "head dimension": lambda: workbook.attention(*inputs(1, 2, 64, 72, f16)),
-        "float32": lambda: workbook.attention(*inputs(1, 2, 64, 64, torch.float32)),
-        "shapes": lambda: workbook.attention(*inputs(1, 2, 64, 64, f16)[:2], inputs(1, 2, 32, 64, f16)[2]),
-        "dropout": lambda: workbook.flash_attn_func(*inputs(1, 64, 2, 64, f16), dropout_p=0.1),
-    }  # fmt: skip
-    if not any("window" in s.masks for s in workbook.stages("cuda")):
-        cases["window"] = lambda: workbook.flash_attn_func(*inputs(1, 64, 2, 64, f16), window_size=(16, 0))
-    if not any(s.shared_heads for s in workbook.stages("cuda")):
-        cases["heads"] = lambda: workbook.attention(inputs(1, 4, 8, 64, f16)[0], *inputs(1, 2, 8, 64, f16)[1:])
-    for name, call in cases.items():
-        try:
-            call()
-        except workbook.NotServed as error:
-            require("allowed" in str(error), f"{name}: {error}")
-            say(f"{name}: {error}".replace("\n", " | "))
-        else:
-            raise AssertionError(f"{name} was taken")
-    Q, K, V = inputs(1, 2, 64, 72, f16)
-    O = workbook.attention(Q, K, V, fallback=True)
-    require(torch.allclose(O, reference(Q, K, V, False), atol=2e-2), "fallback=True")
-    say("with fallback=True, d = 72 goes to PyTorch")
 
 
 def microseconds(call, count=1000):

@@ -3,10 +3,10 @@ refused by an error that says what is allowed.
 
     python3 tests/peers/torch_walk.py [--libraries libworkbook_cuda.so] [--only compile,graph] [--device cpu]
 
-The library needs chapter 15, or 18 and 19, and one for every d. A line begins with "ok", "refused" (as expected: the
-text follows, for the reader to judge) or "FAULT": a wrong result, an error where there should be none, or an error of
-another kind. "PyTorch" is an error of PyTorch's own that no package can change. --device cpu: on the simulator, without
-the trials that need a GPU. The exit code is 0 without faults.
+The library needs chapter 15, or 18 and 19, one for every d, and 21. A line begins with "ok", "refused" (as expected:
+the text follows, for the reader to judge) or "FAULT": a wrong result, an error where there should be none, or an error
+of another kind. "PyTorch" is an error of PyTorch's own that no package can change. --device cpu: on the simulator,
+without the trials that need a GPU. The exit code is 0 without faults.
 """
 
 import argparse
@@ -295,6 +295,12 @@ def compile_with_slopes():
 
 
 @trial(limit=120)
+def compile_with_slopes_as_a_list():
+    way = lambda *x: workbook.flash_attn_func(*x, causal=True, alibi_slopes=[0.25, 0.0625, 0.015625, 0.00390625])
+    same_with_gradients(compiled(way), way, rows_first())
+
+
+@trial(limit=120)
 def compile_a_mask_with_everything():
     way = lambda q, k, v: workbook.attention(q, k, v, mask="window=9,0+softcap=5+alibi", sink=[0.5, 0.1, 0.2, 0.3])
     same_with_gradients(compiled(way), way, tensors(Hkv=2))
@@ -430,6 +436,32 @@ def graph_with_lengths_after_a_warmup():
     Q.copy_(torch.randn_like(Q))
     graph.replay()
     near(O, call())
+
+
+@trial(on_gpu=True)
+def graph_with_slopes_as_a_list():
+    given = [x.detach() for x in rows_first()]
+    call = lambda: workbook.flash_attn_func(*given, causal=True, alibi_slopes=[0.25, 0.0625, 0.015625, 0.00390625])
+    warmed_up(call)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        O = call()
+    graph.replay()
+    near(O, call())
+
+
+@trial(REFUSED, on_gpu=True)
+def graph_with_slopes_on_the_device():
+    slopes, given = torch.tensor([0.25, 0.0625, 0.015625, 0.00390625], device=device), rows_first()
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        workbook.flash_attn_func(*given, causal=True, alibi_slopes=slopes)
+
+
+@trial(REFUSED, on_gpu=True)
+def graph_with_sinks_as_a_list():
+    given = tensors(grad=False)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        workbook.attention(*given, sink=[0.0, 1.0, 2.0, 3.0])
 
 
 @trial(REFUSED, on_gpu=True)
@@ -729,6 +761,18 @@ trials(REFUSED, {
     "other slopes": lambda: workbook.flash_attn_func(*rows_first(), alibi_slopes=torch.rand(4, device=device)),
     "slopes of 6 heads": lambda: workbook.flash_attn_func(*rows_first(H=6), alibi_slopes=torch.rand(6, device=device)),
     "slopes as a list": lambda: workbook.flash_attn_func(*rows_first(), alibi_slopes=[0.25, 0.0625, 0.015625, 0.0039]),
+    "causal+sink": lambda: workbook.attention(*tensors(), mask="causal+sink", sink=torch.zeros(4, device=device)),
+    "causal+cache": lambda: workbook.attention(*tensors(), mask="causal+cache=30,40"),
+    "a scale that is 0 as a float": lambda: workbook.attention(*tensors(), scale=1e-300),
+    "sinks of other heads in bf16": lambda: workbook.attention(
+        *tensors(), sink=torch.zeros(3, device=device, dtype=torch.bfloat16)),
+    "dropout of everything": lambda: workbook.flash_attn_func(*rows_first(), dropout_p=1.0, fallback=True),
+    "dropout and the LSE": lambda: workbook.flash_attn_func(
+        *rows_first(), dropout_p=0.1, fallback=True, return_attn_probs=True),
+    "fallback of int32": lambda: workbook.attention(
+        *(torch.ones(1, 1, 8, 64, dtype=torch.int32, device=device),) * 3, fallback=True),
+    "fallback of 4 and 3 heads": lambda: workbook.attention(*tensors(H=4, Hkv=3), fallback=True),
+    "activate('yes')": lambda: workbook.activate("yes"),
 }, "options")  # fmt: skip
 
 trials(PYTORCH, {
@@ -884,6 +928,26 @@ def views_of_every_kind():
         dO = torch.randn(O.shape, device=device)
         for a, b in zip(torch.autograd.grad(O, given, dO.to(O.dtype)), torch.autograd.grad(right, given, dO)):
             near(a, b, f"a gradient, {name}", 2)
+    given = tensors()
+    O, right = workbook.attention(*given), reference(*given)[0]
+    for dO in (torch.ones((), device=device).expand(O.shape), torch.randn(2, _N, 4, 64, device=device).transpose(1, 2)):
+        mine, theirs = (torch.autograd.grad(x, given, dO.to(x.dtype), retain_graph=True) for x in (O, right))
+        for a, b in zip(mine, theirs):
+            near(a, b, "a gradient, where dO is a view", 2)
+
+
+@trial()
+def packed_forms_and_windows_without_an_end():
+    given = rows_first()
+    packed, causal = torch.stack(given, 2), workbook.flash_attn_func(*given, causal=True)
+    for O in (
+        workbook.flash_attn_qkvpacked_func(packed, causal=True),
+        workbook.flash_attn_kvpacked_func(given[0], packed[:, :, 1:], causal=True),
+    ):
+        require(torch.equal(O, causal) and O.is_contiguous(), "a packed form")
+    for window in (None, (None, None), -1, (-7, -2), torch.tensor([-1, -1])):
+        O = workbook.flash_attn_func(*given, causal=True, window_size=window, softcap=None)
+        require(torch.equal(O, causal), f"window_size = {window}")
 
 
 @trial()
@@ -1226,6 +1290,71 @@ def activate_with_fallback():
         restore_flash_attention_impl()
 
 
+@trial(on_gpu=True)
+def activate_with_an_empty_batch_and_its_warning():
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, restore_flash_attention_impl, sdpa_kernel
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        workbook.activate()
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # which excludes cuDNN: no second warning
+            workbook.activate()
+    try:
+        require(["cuDNN" in str(warning.message) for warning in heard] == [True], f"{[str(w.message) for w in heard]}")
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            given = tensors(B=0)
+            O = F.scaled_dot_product_attention(*given, is_causal=True)
+            O.sum().backward()
+            require(O.shape == given[0].shape and given[0].grad.shape == O.shape, "an empty batch")
+    finally:
+        restore_flash_attention_impl()
+
+
+# --- A KV cache ------------------------------------------------------------------------------------------------------
+
+
+def with_cache(dtype=None):
+    """q, k_cache, v_cache."""
+    return [x.detach().to(dtype or torch.float16) for x in (rows_first(N=1)[0], *rows_first(H=2)[1:])]
+
+
+@trial()
+def cache_under_autocast():
+    q, k_cache, v_cache = with_cache()
+    right = workbook.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=60)
+    k = v = torch.zeros(2, 1, 2, 64, device=device)
+    with torch.autocast(torch.device(device).type, torch.float16):
+        near(workbook.flash_attn_with_kvcache(q.float(), k_cache, v_cache, cache_seqlens=60), right)
+        O = workbook.flash_attn_with_kvcache(q.float(), k_cache, v_cache, k, v, cache_seqlens=60)
+    near(O, workbook.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=61))
+
+
+@trial()
+def cache_lengths_of_every_kind():
+    given = with_cache()
+    right = workbook.flash_attn_with_kvcache(*given, cache_seqlens=60)
+    for lengths in ([60, 60], torch.tensor([60, 60], device=device), torch.tensor(60, device=device)):
+        near(workbook.flash_attn_with_kvcache(*given, cache_seqlens=lengths), right)
+
+
+@trial(REFUSED, on_gpu=True)
+def graph_with_cache_lengths_as_a_list():
+    given = with_cache()
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        workbook.flash_attn_with_kvcache(*given, cache_seqlens=[60, 60])
+
+
+trials(REFUSED, {
+    "float32": lambda: workbook.flash_attn_with_kvcache(*with_cache(torch.float32), cache_seqlens=60),
+    "lengths as floats": lambda: workbook.flash_attn_with_kvcache(*with_cache(), cache_seqlens=[60.0, 60.0]),
+    "a length past the end": lambda: workbook.flash_attn_with_kvcache(*with_cache(), cache_seqlens=71),
+    "a window": lambda: workbook.flash_attn_with_kvcache(*with_cache(), cache_seqlens=60, window_size=(8, 0)),
+    "new keys without their number": lambda: workbook.flash_attn_with_kvcache(
+        *with_cache(), *(torch.zeros(2, 1, 2, 64, device=device).half(),) * 2),
+}, "a KV cache")  # fmt: skip
+
+
 @trial(REFUSED, on_gpu=True)
 def tensors_on_the_host_without_a_simulator():
     workbook.attention(*(x.cpu() for x in tensors()))
@@ -1268,9 +1397,11 @@ def fallback_of_packed_sequences():
     way = lambda q, k, v, c: workbook.flash_attn_varlen_func(q, k, v, c, c, 40, 40, causal=True, fallback=True)
     O = way(q, k, v, c)
     near(O[:30], reference(*(x[None, :30].transpose(1, 2) for x in (q, k, v)), True)[0][0].transpose(0, 1))
+    O = workbook.flash_attn_varlen_func(q, k, v, c, c, 40, 40, dropout_p=1e-9, causal=True, fallback=True)
+    near(O, way(q, k, v, c))
 
 
-@trial()
+@trial(limit=120)
 def padded_head_dimensions():
     for d in (8, 40, 72, 80, 96, 127):
         given = tensors(d=d)
@@ -1278,6 +1409,11 @@ def padded_head_dimensions():
         near(O, right, f"d = {d}")
         for x, y in zip(torch.autograd.grad(O.sum(), given), torch.autograd.grad(right.sum(), given)):
             near(x, y, f"a gradient, d = {d}", 2)
+    for columns in (32, 100):  # of V
+        given = *tensors(d=72)[:2], tensors(d=columns)[2]
+        way = lambda *x: workbook.attention(*x, causal=True, pad=True)
+        near(way(*given), reference(*given, True)[0], f"{columns} columns of V")
+        same_with_gradients(compiled(way), way, given)
 
 
 def run(name, expected, limit, function):

@@ -108,6 +108,12 @@ def options(q, k, v, a):
     for softcap in (5e-324, 1e-4, 1e38):
         refused(NotServed, f"softcap = {softcap}: allowed: a number from 0.001 to 1000".replace("e+", "e"),
                 lambda: func(q, k, v, softcap=softcap))  # fmt: skip
+    for tiny in (1e-300, -(2.0**-150)):
+        refused(NotServed, f"softmax_scale = {tiny}: allowed: 0 and numbers that a float can hold",
+                lambda: func(q, k, v, softmax_scale=tiny))  # fmt: skip
+    for part, instead in (("sink", "the argument sink"), ("cache=60,4", "flash_attn_with_kvcache()")):
+        refused(NotServed, f"mask = causal+{part}: allowed instead of {part.partition('=')[0]}: {instead}",
+                lambda: attention(a, a, a, mask=f"causal+{part}"))  # fmt: skip
     sink = np.array([0.5, -1, 2, 0], np.float16)
     right = attention(a, a, a, causal=True, sink=sink)
     equal(func(given, given, given, causal=True, sink=sink).swapaxes(1, 2), right, "sink")
