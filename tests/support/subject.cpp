@@ -243,13 +243,14 @@ void expect_many_heads(std::int64_t heads, Numbers numbers,
   numbers["unobserved"] = 1;
   extend_time_limit(6);
   const WrongWithHead of_all = call_with(numbers);
-  // Where one is wrong that no other can be taken for in 16 bits, it is not their number.
+  // It is their number if all heads from 65536 on are wrong, and no head that 16 bits tell from the others.
   std::string first;
   bool of_the_number = true;
   for (std::int64_t head = 0; head < heads; ++head) {
     const std::string wrong = of_all(head);
     if (first.empty()) first = wrong;
-    of_the_number = of_the_number && (wrong.empty() || head < heads - 65536 || head >= 65535);
+    if (head >= 65536) of_the_number = of_the_number && !wrong.empty();
+    if (head >= heads - 65536 && head < 65535) of_the_number = of_the_number && wrong.empty();
   }
   expect(first.empty(), first,
          of_the_number ? "your code leaves out heads from 65536 on, or takes them for others; the grid's y and z "
