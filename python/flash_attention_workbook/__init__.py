@@ -25,10 +25,11 @@ from .flash_attn import (
 )  # fmt: skip
 from .kv_cache import flash_attn_with_kvcache
 from .library import KernelFailed, Library, NotServed, OpenExercise, Unavailable, WorkbookError, library_for, load
+from .paged_cache import PagedCache
 
 __all__ = [
-    "KernelFailed", "Library", "NotServed", "OpenExercise", "Unavailable", "WorkbookError", "activate", "attention",
-    "attention_gradients", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
+    "KernelFailed", "Library", "NotServed", "OpenExercise", "PagedCache", "Unavailable", "WorkbookError", "activate",
+    "attention", "attention_gradients", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache", "library_for", "load", "register", "stages", "synchronize",
 ]  # fmt: skip

@@ -211,6 +211,17 @@ def integers(name, value, shape, like, least, most):
     return array
 
 
+def unset(shape, like):
+    """An array of NaN."""
+    if like.dtype.name not in ("float16", "bfloat16"):
+        raise NotServed(f"like.dtype = {like.dtype}: allowed: float16 and bfloat16")
+    return numpy.full(shape, numpy.nan, like.dtype.newbyteorder("="))
+
+
+def int32(numbers, shape, like):
+    return numpy.array(numbers, numpy.int32).reshape(shape)
+
+
 def positions(lengths, count):
     """Those of the tokens that follow each request's keys: (B, count)."""
     return lengths.astype(numpy.int64)[:, None] + numpy.arange(count)

@@ -663,6 +663,17 @@ def integers(name, value, shape, like, least, most):
     return value
 
 
+def unset(shape, like):
+    """A tensor of NaN."""
+    if like.dtype not in _ELEMENTS:
+        raise NotServed(f"like.dtype = {like.dtype}: allowed: torch.float16 and torch.bfloat16")
+    return torch.full(shape, math.nan, dtype=like.dtype, device=like.device)
+
+
+def int32(numbers, shape, like):
+    return torch.tensor(numbers, dtype=torch.int32, device=like.device).reshape(shape)
+
+
 def positions(lengths, count):
     """Those of the tokens that follow each request's keys: (B, count)."""
     return lengths[:, None] + torch.arange(count, device=lengths.device)

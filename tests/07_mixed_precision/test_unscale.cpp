@@ -211,8 +211,8 @@ TEST_CASE("a warp issues one atomic, however many lanes find a non-finite result
   const worker::Reply reply = unscale(std::vector<std::uint16_t>(n, 0x7c00), 1024);
   expect(reply.output<std::int32_t>("found")[0] == 1, "all gradients are infinite, but the flag is not 1");
   expect_count(reply, "found.atomic_sectors", 48, "one lane of each warp",
-               "your code sets the flag from several lanes of a warp, or from none; the lanes must vote, so that one "
-               "lane sets it",
+               "your code sets the flag from several lanes of a warp, several times, or never; the lanes must vote, so "
+               "that one lane sets it, once, after the loop and the tail",
                "atomic-per-lane");
 }
 

@@ -1338,6 +1338,21 @@ def cache_lengths_of_every_kind():
         near(workbook.flash_attn_with_kvcache(*given, cache_seqlens=lengths), right)
 
 
+@trial()
+def paged_cache_with_a_fork():
+    q, k, v = with_cache()
+    cache = workbook.PagedCache(20, 16, 2, 64, q)
+    one, two = cache.add(), cache.add()
+    right = workbook.flash_attn_with_kvcache(q, k, v)
+    with torch.no_grad():
+        near(cache.attend([one, two], q, k, v), right)
+        fork = cache.fork(one)
+        cache.attend([fork], q[:1], k[:1, :1], v[:1, :1])  # in a page of its own
+        near(cache.attend([one, two], q), right)
+    cache.free(one)
+    require(cache.length(fork) == _N + 1 and cache.free_pages == 20 - 5 - 5, f"{cache.free_pages} free pages")
+
+
 @trial(REFUSED, on_gpu=True)
 def graph_with_cache_lengths_as_a_list():
     given = with_cache()

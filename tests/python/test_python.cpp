@@ -71,6 +71,10 @@ TEST_CASE("flash_attn_with_kvcache on numpy arrays: pages, new keys with RoPE, v
   CHECK(printed_by("numpy_kvcache.py", library_with_cache(), library()).ends_with("refused\n"));
 }
 
+TEST_CASE("PagedCache on numpy arrays: sequences that grow, fork and end, refused input") {
+  CHECK(printed_by("numpy_paged_cache.py", library_with_cache()).ends_with("refused\n"));
+}
+
 TEST_CASE("a process that forks, that Ctrl-C interrupts, or whose library is replaced") {
   CHECK(printed_by("numpy_process.py", library(), library_with_masks()).ends_with("reload\n"));
 }
