@@ -5,17 +5,14 @@ in WORKBOOK_LIBRARY (a file, or several separated by ":"), or built by ./workboo
 clone of the book.
 """
 
-import atexit
 import ctypes
 import functools
 import itertools
 import os
 import pathlib
 import re
-import shutil
 import stat
 import struct
-import tempfile
 import threading
 
 INTERFACE = 4
@@ -176,23 +173,15 @@ class Plan:
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
 
-_copies = {}  # by path and version: copies of the files that were loaded
+_copies = {}  # of the files that were loaded, by path and version: descriptors of memory, which stay open
 
 
-def _copy(path, code):
-    """A copy of a library's file, in a folder that the process removes when it ends; a forked child keeps it."""
-    folder, process = tempfile.mkdtemp(prefix="workbook-"), os.getpid()
-    atexit.register(lambda: os.getpid() == process and shutil.rmtree(folder, ignore_errors=True))
-    copy = os.path.join(folder, os.path.basename(path))
-    try:
-        pathlib.Path(copy).write_bytes(code)
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise Unavailable(
-            f"TMPDIR = {os.path.dirname(folder)}: {error.strerror}, for a copy of library {path}; allowed: a folder "
-            f"with room for {len(code)} bytes"
-        ) from None
-    return copy
+def _copy(name, code):
+    """The path of a copy in memory, which no other file of the process ever has."""
+    descriptor = os.memfd_create(name)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(code)
+    return f"/proc/self/fd/{descriptor}"
 
 
 def _load(path):
@@ -209,10 +198,10 @@ def _load(path):
             begin, size, count = struct.unpack_from("<Q10xHH", code, 40)
             if begin + size * count > len(code):
                 raise OSError(f"the file ends after {len(code)} of {begin + size * count} bytes")
-        _copies[version] = _copy(path, code)
+        _copies[version] = _copy(os.path.basename(path), code)
     try:
         return ctypes.CDLL(_copies[version])
-    except OSError:  # also in temporary folders from which nothing may run
+    except OSError:  # also where nothing may run from such memory
         return ctypes.CDLL(path)
 
 

@@ -246,9 +246,9 @@ def loading():
             refused(workbook.Unavailable, said, lambda: workbook.load(given))
         pathlib.Path(path("new.so")).write_bytes(whole)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # as if the temporary folder were full
-        refused(workbook.Unavailable, f"TMPDIR = {tempfile.gettempdir()}: File too large, for a copy of library "
-                f"{path('new.so')}; allowed: ", lambda: workbook.load(path("new.so")))  # fmt: skip
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # of the copy
+        refused(workbook.Unavailable, f"library {path('new.so')}: [Errno 27] File too large",
+                lambda: workbook.load(path("new.so")))  # fmt: skip
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 

@@ -44,12 +44,6 @@ def fork():
     assert os.waitpid(child, 0)[1] == 0, "the child of a process that computes"
     assert np.array_equal(results[0], O)
 
-    child = os.fork()
-    if child == 0:
-        sys.exit()  # which runs what is registered to run at the end
-    assert os.waitpid(child, 0)[1] == 0
-    copies = [known for known in pathlib.Path("/proc/self/maps").read_text().split() if "/workbook-" in known]
-    assert copies and all(map(os.path.exists, copies)), "the child has removed the parent's copy of the library"
     print("fork")
 
 
