@@ -571,7 +571,7 @@ def _tensor(name, value, allowed, like):
     if not is_compiling() and _is_recording(like.device):
         entry.refuse(name, value, f"a tensor on {like.device}", "a CUDA graph cannot record its copy to the GPU; ")
     try:
-        return torch.as_tensor(value, device=like.device)
+        return torch.tensor(value, device=like.device)
     except (TypeError, ValueError, RuntimeError):
         return entry.refuse(name, value, allowed)
 
