@@ -94,6 +94,7 @@ void copy_async_wait(std::size_t groups_left) {
   arrive(lane, arrived);
   ends.erase(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(groups));
   for (std::uint32_t& end : ends) end -= arrived;
+  lane.copies.complete += groups;
   lane.block->counters.async_partial_waits += lane.index == 0 && !lane.copies.copies.empty();
 }
 

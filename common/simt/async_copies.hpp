@@ -18,6 +18,7 @@ struct AsyncCopy {
 struct AsyncCopies {
   std::vector<AsyncCopy> copies;
   std::vector<std::uint32_t> group_ends;  ///< number of copies at each commit
+  std::size_t complete = 0;               ///< number of groups that the thread has waited for
 
   /// The number of committed groups after the group that writes to this address: 0 for the newest group; -1 if the copy
   /// is in no group.
@@ -28,10 +29,17 @@ struct AsyncCopies {
     for (const std::uint32_t end : group_ends) newer += index <= end;
     return newer;
   }
+  /// Whether more groups of this thread are complete than precede the copy of `other` that writes to this address. If
+  /// all threads copy alike, this thread has waited for its own copies of that group.
+  bool waited_for(const AsyncCopies& other, std::uintptr_t address) const {
+    const int newer = other.groups_after(address);
+    return complete + std::size_t(newer + 1) > other.complete + other.group_ends.size();
+  }
 
   void clear() {
     copies.clear();
     group_ends.clear();
+    complete = 0;
   }
 };
 

@@ -482,15 +482,16 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
   // Two lanes that write one location by the same cp.async: no wait is missing, the address is wrong.
   const bool one_copy = i_write && other_code == code_of(pc) && cell.write_thread != lane.linear &&
                         cell.write_step == lane.step && cell.write_stamp >= lane.block->interval_began;
-  const bool pending = other_writes && (cell.flags & Cell::kPending) && !one_copy;
-  if (pending && lane.block->damaged) {
-    const Lane& issuer = lane.block->lanes[cell.write_thread];
-    if (!(issuer.warp->alive & issuer.bit)) return;  // an error has ended it before its wait
-  }
+  const bool in_flight = other_writes && (cell.flags & Cell::kPending) && !one_copy;
+  const Lane& issuer = lane.block->lanes[in_flight ? cell.write_thread : lane.linear];
+  if (in_flight && lane.block->damaged && !(issuer.warp->alive & issuer.bit))
+    return;  // an error has ended it before its wait
+  // A thread that has waited for its own copies lacks no wait, but a barrier after it.
+  const bool pending = in_flight && !lane.copies.waited_for(issuer.copies, address);
   const int other_step = other_writes ? cell.write_step : cell.read_step;
   // Lanes run one after another here. The number of shared accesses of each thread since the last barrier decides which
   // of the two accesses comes first in the kernel.
-  const bool i_am_later = pending || lane.step > other_step || (lane.step == other_step && !i_write);
+  const bool i_am_later = in_flight || lane.step > other_step || (lane.step == other_step && !i_write);
   Mistake mistake = Mistake::write_after_write;
   if (pending) {
     mistake = Mistake::pending_copy;
@@ -500,7 +501,7 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
   Finding finding = finding_of(lane, mistake, pc, i_write ? "writes" : "reads");
   finding.side.lanes = lanes;
   finding.other = {address_of_code(other_code),
-                   pending        ? "copies asynchronously"
+                   in_flight      ? "copies asynchronously"
                    : other_writes ? "writes"
                                   : "reads",
                    other_warp, other_lanes};
@@ -531,11 +532,12 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
   const std::string barrier = one_warp ? "__syncwarp()" : ordering_ ? "barrier" : "__syncthreads()";
   switch (mistake) {
     case Mistake::pending_copy:
-      describe_pending(finding, lane, lane.block->lanes[cell.write_thread], address);
+      describe_pending(finding, lane, issuer, address);
       break;
     case Mistake::read_after_write:
       finding.what = "nothing makes the read wait for the write: it may see the old value";
-      finding.advice = "put a " + barrier + " between the write and the read";
+      finding.advice =
+          "put a " + barrier + " between the " + (in_flight ? "wait for the copies" : "write") + " and the read";
       break;
     case Mistake::write_after_read:
       finding.what = "nothing makes the write wait for the read: the read may see the new value";

@@ -251,6 +251,16 @@ __global__ void async_without_barrier(const float* a, float* b) {
   b[t] = tile[t];  // bug: async_without_barrier
 }
 
+__global__ void async_barrier_before_the_wait(const float* a, float* b) {
+  __shared__ __align__(16) float tile[256];
+  const int t = threadIdx.x;
+  __pipeline_memcpy_async(&tile[4 * t], &a[4 * t], 16);  // other: async_barrier_before_the_wait
+  __pipeline_commit();
+  __syncthreads();
+  __pipeline_wait_prior(0);
+  b[t] = tile[(t + 4) % 256];  // bug: async_barrier_before_the_wait
+}
+
 __global__ void async_waits_for_too_few(const float* a, float* b) {
   __shared__ __align__(16) float tile[2][256];
   const int t = threadIdx.x;
@@ -335,6 +345,7 @@ constexpr Case cases[] = {
     {"wmma_two_warps_store", planted<wmma_two_warps_store, 64, 0, 256, sizeof(Tiles)>, "race: write after write", "C["},
     {"async_not_waited_for", planted<async_not_waited_for, 64>, "access to bytes of a pending cp.async", "tile"},
     {"async_without_barrier", planted<async_without_barrier, 64>, "race: read after write", "tile"},
+    {"async_barrier_before_the_wait", planted<async_barrier_before_the_wait, 64>, "race: read after write", "tile"},
     {"async_waits_for_too_few", planted<async_waits_for_too_few, 64>, "access to bytes of a pending cp.async", "tile"},
     {"async_never_committed", planted<async_never_committed, 64>, "access to bytes of a pending cp.async", "tile"},
     {"async_over_data_still_read", planted<async_over_data_still_read, 64>, "race: write after read", "tile"},
