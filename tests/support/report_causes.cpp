@@ -9,6 +9,10 @@ namespace {
 
 constexpr const char* kOutside =
     "your code indexes outside an array; the index must stay within the bounds that the report names";
+constexpr ReportCause kOutsideAndTwice{
+    simt::Mistake::outside_global, "out-of-bounds",
+    "your code indexes outside an array, and it also writes output elements more than once; one wrong index of a head, "
+    "tile or row can cause both, and each index must be valid and belong to one thread block only"};
 constexpr const char* kNotAllLanes =
     "your code calls a warp function in a branch that only some lanes take; all lanes of its mask must reach it";
 constexpr const char* kUnordered =
@@ -133,6 +137,9 @@ const ReportCause* cause_of(const std::vector<simt::Report>& reports) {
     return std::ranges::count(reports, each.mistake, &simt::Report::mistake) > 0;
   });
   if (cause == std::end(causes)) return nullptr;
+  if (cause->mistake == simt::Mistake::outside_global &&
+      std::ranges::count(reports, simt::Mistake::written_twice, &simt::Report::mistake) > 0)
+    return &kOutsideAndTwice;
   if (!is_race(*cause)) return cause;
   // Where a barrier is missing, the read comes first and a later overwrite follows from it; where two threads write one
   // element, the two writes come first.
@@ -145,7 +152,7 @@ void put_first(const ReportCause& cause, std::vector<simt::Report>& reports) {
   std::ranges::stable_partition(reports, [&](const simt::Report& report) { return report.mistake == cause.mistake; });
   // Errors in the line of an index out of bounds follow from it, as do all errors after a wait for the wrong phase.
   const simt::SourceLine line = reports.at(0).side.source;
-  const bool outside = cause.sentence == kOutside;
+  const bool outside = std::string_view(cause.id) == "out-of-bounds";
   for (simt::Report& report : reports) {
     const simt::SourceLine& other = report.side.source;
     const bool same_line = other.file == line.file && other.line == line.line;
