@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <tuple>
 
 #include "common/judge/compare.hpp"
 
@@ -61,10 +62,27 @@ const Output& of_same_name(const Answer& answer, const std::string& name) {
   return found->second;
 }
 
+/// What of reports does not depend on the text of the kernels, in a fixed order.
+std::vector<std::tuple<simt::Mistake, std::string, std::string, std::size_t>> facts_of(const Answer& answer) {
+  std::vector<std::tuple<simt::Mistake, std::string, std::string, std::size_t>> facts;
+  for (const simt::Report& report : answer.reports)
+    facts.emplace_back(report.mistake, report.variable, report.what, report.count);
+  std::ranges::sort(facts);
+  return facts;
+}
+
 }  // namespace
 
 Agreement agreement(const Answer& got, const Answer& books, const Answer& wrong) {
+  if (facts_of(got) != facts_of(wrong)) return {Agreement::contradicts};
   Agreement result;
+  if (!got.reports.empty()) {
+    result.verdict = Agreement::agrees;
+    result.of_reports = true;
+    for (const simt::Report& report : got.reports) result.wrong += report.count;
+    result.wrong_reals = result.wrong;
+    return result;
+  }
   bool shown = false;
   double worst = 0;
   for (const auto& [name, values] : got.outputs) {
@@ -102,6 +120,7 @@ void Evidence::add(const Agreement& call) {
   wrong_reals += call.wrong_reals;
   largest = std::max(largest, call.largest);
   rms = std::max(rms, call.rms);
+  of_reports = of_reports || call.of_reports;
   of_counters = of_counters && (call.verdict != Agreement::agrees || call.of_counters);
 }
 
@@ -110,6 +129,7 @@ void Evidence::add(const Evidence& other) {
   wrong_reals += other.wrong_reals;
   largest = std::max(largest, other.largest);
   rms = std::max(rms, other.rms);
+  of_reports = of_reports || other.of_reports;
   of_counters = of_counters && other.of_counters;
 }
 

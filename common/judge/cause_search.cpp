@@ -11,9 +11,12 @@ namespace {
 using book::Chapter;
 using nlohmann::json;
 
-/// Whether values or counters were wrong, and neither a report nor a direct check says why.
+/// Whether values or counters were wrong, and neither a report nor a direct check says why. A read of device memory that
+/// nothing has written does not say it: the write may be missing in another kernel, stream or rank.
 bool is_unexplained(const Verdict& verdict) {
-  return verdict.result == Result::failed && verdict.finished && verdict.reports.empty() && !verdict.cause;
+  if (verdict.result != Result::failed || !verdict.finished) return false;
+  if (verdict.reports.empty()) return !verdict.cause;
+  return verdict.reports[0].mistake == simt::Mistake::uninitialised_global;
 }
 
 /// How long each test may run wrong solutions, and whether one that a test contradicts is run in the next.
@@ -77,7 +80,8 @@ class CauseSearch {
 
   bool has_cause(const std::string& exercise) const {
     return std::ranges::any_of(run_.tests, [&](const Verdict& verdict) {
-      return verdict.exercise == exercise && verdict.result == Result::failed && !is_unexplained(verdict);
+      return verdict.exercise == exercise && verdict.result == Result::failed &&
+             (verdict.cause || !verdict.reports.empty());
     });
   }
 

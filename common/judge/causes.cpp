@@ -34,6 +34,7 @@ std::vector<Evidence> best(std::vector<Evidence> list) {
 }
 
 std::string measure_of(const Evidence& evidence) {
+  if (evidence.of_reports) return "the simulator reports the same for that mistake";
   if (evidence.of_counters) return "all counters are those of that mistake";
   if (evidence.wrong_reals == 0) return "NaN is where that mistake gives NaN, and all numbers are right";
   if (evidence.largest == 0) return "your output equals that mistake's exactly";

@@ -53,12 +53,13 @@ bool is_wrong(const Verdict& verdict) {
   return verdict.result != Result::failed || std::ranges::any_of(verdict.observations, &Observation::wrong);
 }
 
-/// Whether the simulator's report may be a consequence of another mistake: a deadlock, or a read of an element that was
-/// never written.
+/// Whether the simulator's report may be a consequence of another mistake that is unknown: a deadlock, or a read of an
+/// element that was never written.
 bool may_follow(const Verdict& verdict) {
   using enum simt::Mistake;
   constexpr simt::Mistake following[] = {deadlock, uninitialised_shared, uninitialised_global};
-  return !verdict.reports.empty() && std::ranges::count(following, verdict.reports[0].mistake) > 0;
+  return !verdict.reports.empty() && !is_match(verdict) &&
+         std::ranges::count(following, verdict.reports[0].mistake) > 0;
 }
 
 /// Whether the simulator's report may be a consequence of a wrong index.
@@ -204,7 +205,7 @@ std::optional<std::string> right_and_wrong(const std::vector<const Observation*>
 }
 
 /// Whether every wrong element still holds the initial value of outputs. Then no computed value was observed, and only
-/// the simulator's reports are evidence of a cause.
+/// the simulator's reports and tests that compare no tensors are evidence of a cause.
 bool nothing_written(const std::vector<const Observation*>& wrong_observations) {
   std::int64_t off = 0, unwritten = 0;
   for (const Observation* observation : wrong_observations)
@@ -504,7 +505,10 @@ Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
   std::vector<const Observation*> compared = wrong;
   std::erase_if(compared, [](const Observation* observation) { return observation->tensors.empty(); });
   if (nothing_written(compared))
-    std::erase_if(failures, [](const Verdict* verdict) { return verdict->reports.empty(); });
+    std::erase_if(failures, [](const Verdict* verdict) {
+      const bool compares = std::ranges::any_of(verdict->observations, [](const auto& o) { return !o.tensors.empty(); });
+      return verdict->reports.empty() && (compares || !is_one_match(*verdict));
+    });
   conclusion.causes = ranked_causes(failures);
   conclusion.may_follow = !conclusion.causes.empty() && may_follow_from_values(conclusion.causes.front()) &&
                           is_counterexample(*failures.front());

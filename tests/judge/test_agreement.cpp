@@ -50,6 +50,27 @@ TEST_CASE("NaN and unwritten elements must be the same, and NaN equals no number
   CHECK(agreement(not_written, books, not_written).verdict == Agreement::agrees);
 }
 
+TEST_CASE("reports agree if they are the same but for lines and order") {
+  const auto reported = [](std::vector<std::size_t> counts, int line) {
+    Answer answer;
+    for (const std::size_t count : counts) {
+      simt::Report& report = answer.reports.emplace_back();
+      report.mistake = simt::Mistake::uninitialised_global;
+      report.variable = "state m";
+      report.count = count;
+      report.side.source.line = line;
+    }
+    return answer;
+  };
+  const Agreement same = agreement(reported({30, 12}, 7), books, reported({12, 30}, 8));
+  CHECK(same.verdict == Agreement::agrees);
+  CHECK(same.of_reports);
+  CHECK(same.wrong == 42);
+  CHECK(agreement(reported({30}, 7), books, reported({31}, 7)).verdict == Agreement::contradicts);
+  CHECK(agreement(reported({30}, 7), books, books).verdict == Agreement::contradicts);
+  CHECK(agreement(books, books, reported({30}, 7)).verdict == Agreement::contradicts);
+}
+
 TEST_CASE("every output has to agree") {
   const auto two = [](std::vector<double> O, std::vector<double> lse) {
     return Answer{{{"O", {std::move(O), 1e-3}}, {"lse", {std::move(lse), 1e-4}}}, {}};

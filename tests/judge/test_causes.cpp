@@ -61,6 +61,12 @@ TEST_CASE("a single element, or NaN alone, is evidence only for a unique cause")
   CHECK(causes_of({{"a", {evidence(1, 1)}}, {"b", {evidence(1, 1)}}}, versions).size() == 2);
 }
 
+TEST_CASE("equal reports are called so") {
+  Evidence reported = evidence(3, 5);
+  reported.of_reports = true;
+  CHECK(causes_of({{"a", {reported}}}, versions).at("a").measure == "the simulator reports the same for that mistake");
+}
+
 TEST_CASE("no evidence, no cause") {
   CHECK(causes_of({}, versions).empty());
   CHECK(causes_of({{"a", {}}}, versions).empty());

@@ -434,3 +434,23 @@ TEST_CASE("computed NaN is distinguished from unwritten elements") {
   O.unwritten = 1;
   CHECK_FALSE(says(of({failed({observation({}, {O})})}), "NaN"));
 }
+
+TEST_CASE("where only unwritten elements are wrong, a cause that was found in other values stays") {
+  TensorFinding O = wrong("O");
+  O.unwritten = O.off;
+  const Cause cause{"22.2/25", "Your code finishes no query.", "your output equals that mistake's exactly"};
+  CHECK(of({failed({observation({}, {O})}, cause)}).causes.empty());
+  const Conclusion conclusion = of({failed({observation({}, {O})}), failed({}, cause)});
+  REQUIRE(conclusion.causes.size() == 1);
+  CHECK(conclusion.causes[0].id == "22.2/25");
+}
+
+TEST_CASE("a report of unwritten memory does not give way to other causes if a known mistake explains it") {
+  Verdict reported = failed({}, Cause{"22.3/33", "Your code never starts.", "the simulator reports the same"});
+  reported.reports = {race()};
+  reported.reports[0].mistake = simt::Mistake::uninitialised_global;
+  const Verdict checked = failed({}, Cause{"transfers", "Your code sends too much.", ""});
+  CHECK(of({reported, checked}).causes[0].id == "22.3/33");
+  reported.cause->measure.clear();
+  CHECK(of({reported, checked}).causes[0].id == "transfers");
+}

@@ -157,6 +157,14 @@ struct Allowed {
   Cause cause;
 } allowed;
 
+/// Runs a call with a wrong solution of the current exercise.
+Reply run_version(Call call, int version, double seconds) {
+  Worker& worker = worker_of(context().subjects.at(current_exercise()).wrong_executable);
+  const std::chrono::duration<double> usual(context().time_limit), most(seconds);
+  worker.limits().time = seconds > 0 ? std::min(usual, most) : usual;
+  return worker.call(call.version(version));
+}
+
 Reply call_worker(const std::string& executable, Call call) {
   const bool limited = allowed.test == current_test();
   if (limited) call.memory(allowed.bytes);
@@ -177,6 +185,7 @@ Reply call_worker(const std::string& executable, Call call) {
     worker.limits().time = usual;
     Outcome outcome = outcome_of(failure, call);
     if (failure.ending == Ending::timed_out) slow.insert(executable);
+    if (executable != context().previous) compare_with_wrong_solutions(call, failure, run_version);
     // Without memory to be had a program may also end: an array that its stack has no room for, a null pointer.
     if (limited && (failure.ending == Ending::out_of_memory || failure.ending == Ending::crashed))
       outcome.cause = allowed.cause;
@@ -203,6 +212,7 @@ Reply call(const Call& call) {
   if (subject.open) end_test({Result::todo, "todo " + current_exercise()});
   if (subject.executable.empty()) end_test({Result::not_compiled, subject.not_compiled});
   begin_observation(call.numbers());
+  show_evidence_of(evidence_of_test);
   Reply reply = call_worker(subject.executable, call);
   const std::string wanted = context().backend == Backend::cpu ? "" : name(context().backend);
   if (reply.device != wanted || (context().backend == Backend::cuda && !reply.device_compiler.starts_with("nvcc "))) {
@@ -210,13 +220,7 @@ Reply call(const Call& call) {
               fmt::format("the worker runs kernels on \"{}\", compiled by \"{}\", not on {}: a defect of the book",
                           reply.device, reply.device_compiler, text(context().backend))});
   }
-  show_evidence_of(evidence_of_test);
-  compare_with_wrong_solutions(call, reply, [&](Call again, int version, double seconds) {
-    Worker& worker = worker_of(subject.wrong_executable);
-    const std::chrono::duration<double> usual(context().time_limit), most(seconds);
-    worker.limits().time = seconds > 0 ? std::min(usual, most) : usual;
-    return worker.call(again.version(version));
-  });
+  compare_with_wrong_solutions(call, reply, run_version);
   return reply;
 }
 

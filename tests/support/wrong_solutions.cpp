@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <vector>
 
 #include "common/attention/element.hpp"
@@ -54,6 +55,7 @@ Answer answer_of(const worker::Call& call, const worker::Reply& reply) {
   Answer answer;
   answer.counters = reply.counters;
   for (const auto& [name, bytes] : reply.outputs) {
+    if (name == "trace") continue;  // the record of a run: it names source lines
     const std::size_t size = call.element_size(name);
     const double precision = call.is_real(name) ? float_precision : size == 2 ? code_precision : 0;
     answer.outputs[name] = {numbers_of(call, name, bytes, size), precision};
@@ -61,9 +63,21 @@ Answer answer_of(const worker::Call& call, const worker::Reply& reply) {
   return answer;
 }
 
-}  // namespace
+/// Nothing but the reports, if the simulator has any.
+std::optional<Answer> answer_of(const worker::Failure& failure) {
+  if (failure.ending != worker::Ending::reported) return {};
+  return Answer{{}, {}, failure.reports};
+}
 
-void compare_with_wrong_solutions(const worker::Call& call, const worker::Reply& reply, const RunVersion& run) {
+std::optional<Answer> run_answer(const worker::Call& call, const RunVersion& run, int version, double seconds) {
+  try {
+    return answer_of(call, run(call, version, seconds));
+  } catch (const worker::Failure& failure) {
+    return answer_of(failure);
+  }
+}
+
+void compare(const worker::Call& call, const Answer& got, const RunVersion& run) {
   const auto subject = context().subjects.find(current_exercise());
   if (subject == context().subjects.end() || subject->second.wrong_executable.empty()) return;
   // The last calls before the failure: earlier ones passed. A test may compare the results of two calls.
@@ -80,26 +94,32 @@ void compare_with_wrong_solutions(const worker::Call& call, const worker::Reply&
   }
   if (comparing.candidates.empty() || comparing.seconds > subject->second.wrong_seconds) return;
   const Clock::time_point start = Clock::now();
-  const Answer got = answer_of(call, reply);
-  try {
-    const Answer books = answer_of(call, run(call, 0, 0));
+  if (const auto books = run_answer(call, run, 0, 0)) {
     // A wrong solution may not end. After one that did not, the next waits for a new process.
     const double patience = std::max(1.0, 20 * seconds_since(start));
     std::erase_if(comparing.candidates, [&](judge::Evidence& each) {
       if (seconds_since(start) > subject->second.wrong_seconds) return true;
-      try {
-        const Agreement found = agreement(got, books, answer_of(call, run(call, each.version, patience)));
-        each.add(found);
-        return found.verdict == Agreement::contradicts;
-      } catch (const worker::Failure&) {
-        return true;  // it does not return, but the code under test does
-      }
+      const auto wrong = run_answer(call, run, each.version, patience);
+      if (!wrong) return true;  // it does not return, but the code under test does
+      const Agreement found = agreement(got, *books, *wrong);
+      each.add(found);
+      return found.verdict == Agreement::contradicts;
     });
     comparing.compared = true;
-  } catch (const worker::Failure&) {
+  } else {
     comparing.candidates.clear();  // the book's solution does not support the call
   }
   comparing.seconds += seconds_since(start);
+}
+
+}  // namespace
+
+void compare_with_wrong_solutions(const worker::Call& call, const worker::Reply& reply, const RunVersion& run) {
+  compare(call, answer_of(call, reply), run);
+}
+
+void compare_with_wrong_solutions(const worker::Call& call, const worker::Failure& failure, const RunVersion& run) {
+  if (const auto got = answer_of(failure)) compare(call, *got, run);
 }
 
 std::optional<std::vector<judge::Evidence>> evidence_of_test() {
