@@ -93,8 +93,9 @@ std::vector<const Chapter*> wanted_chapters(const judge::Workspace& workspace, c
   }
   std::vector<const Chapter*> chapters;
   for (const Chapter& chapter : workspace.book.chapters) {
-    const bool wanted =
-        named.empty() || (request.only ? named.contains(chapter.number) : chapter.number <= *named.rbegin());
+    const bool wanted = named.empty()  ? !request.decoding || chapter.use == "decoding"
+                        : request.only ? named.contains(chapter.number)
+                                       : chapter.number <= *named.rbegin();
     if (wanted && chapter.use != several_gpus) chapters.push_back(&chapter);
   }
   return chapters;

@@ -22,6 +22,7 @@ struct MeasureRequest {
   std::int64_t batch = 0, heads = 0;  ///< B and H on a GPU; 0: those of usual_shape()
   std::int64_t group = 1;             ///< query heads per K/V head, a divisor of H
   std::int64_t queries = 0;           ///< Nq; 0: N
+  bool decoding = false;              ///< the shapes of decoding_shapes() instead of these; `queries` is then 1
   std::string pass = "both";          ///< or "forward", "backward"
   std::vector<Mask> masks;            ///< empty: all
   /// Only stages for these elements. If a chapter has several, they are timed one after the other at every shape.
@@ -35,9 +36,13 @@ struct MeasureRequest {
   std::string command;                 ///< the command line, for the results
 };
 
-/// The named chapters and, unless `only`, all earlier ones; all chapters if none is named. InputError for an unknown
-/// chapter.
+/// The named chapters and, unless `only`, all earlier ones. If none is named: all chapters, or with `decoding` those
+/// for decoding. InputError for an unknown chapter.
 std::vector<const book::Chapter*> wanted_chapters(const judge::Workspace& workspace, const MeasureRequest& request);
+
+/// Decoding steps, with one query per head, 8 K/V heads and groups of 1, 4 and 8. The caches: about 4, 64 and 512 MiB,
+/// and one request of 65536 keys. Each contiguous, and in pages of 64, 16 and 1 keys.
+std::vector<Shape> decoding_shapes(std::int64_t d);
 
 /// One timed version of a chapter: its stage for an element, or a variant of the stage.
 struct Version {

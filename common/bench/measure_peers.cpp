@@ -63,6 +63,7 @@ void time_peers(Measurement& m) {
   std::vector<Mask> any;
   for (const NamedMask& part : mask_parts())  // the parts that peers.py supports
     if (!part.mask.rope && part.mask.dropped == 0) any.push_back(part.mask);
+  if (m.request.decoding) any = {Mask::none};  // PyTorch's functions take no pages
   for (const char* pass : {"forward", "backward"}) {
     if (!m.wants_pass(pass)) continue;
     for (const Shape& s : m.gpu_shapes(pass, any)) {
@@ -77,7 +78,8 @@ void time_peers(Measurement& m) {
     }
   }
   const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());
-  const json document{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", m.request.libraries}};
+  json document{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", m.request.libraries}};
+  if (m.request.decoding) document["peers"] = json::array({"SDPA FlashAttention-2", "SDPA cuDNN"});
   book::write_file(request, document.dump());
   worker::CommandOptions command;
   command.time = kPeersSeconds;

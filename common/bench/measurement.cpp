@@ -62,6 +62,27 @@ void Measurement::build() {
   built = worker::build_workers(workspace.toolchain, jobs);
 }
 
+std::vector<Shape> decoding_shapes(std::int64_t d) {
+  constexpr std::int64_t Hkv = 8;
+  const std::int64_t scale = 128 / d;                   // a key of d = 64 has half of the bytes
+  using Cache = std::pair<std::int64_t, std::int64_t>;  // B, Nk
+  const Cache caches[] = {{1, 1024 * scale}, {4 * scale, 4096}, {32 * scale, 4096}, {1, 65536}};
+  std::vector<Shape> shapes;
+  for (const std::int64_t group : {1, 4, 8}) {
+    for (const auto& [B, Nk] : caches) {
+      Shape shape = shape_of("forward", Mask::none, B, group * Hkv, Nk, d);
+      shape.shape.Hkv = Hkv, shape.shape.Nq = 1;
+      shapes.push_back(shape);
+      shape.mask.cache.assign(std::size_t(B), Nk);
+      for (const std::int64_t page_size : {64, 16, 1}) {
+        shape.mask.page_size = page_size, shape.mask.page_seed = 1;
+        shapes.push_back(shape);
+      }
+    }
+  }
+  return shapes;
+}
+
 bool Measurement::is_wanted(const Chapter& chapter, Backend backend) const {
   return !versions_of(chapter, backend).empty();
 }
@@ -107,6 +128,11 @@ Shape Measurement::requested_shape(Shape shape) const {
 std::vector<Shape> Measurement::gpu_shapes(const std::string& pass, const std::vector<Mask>& served) const {
   std::vector<Shape> shapes;
   for (const std::int64_t d : request.head_dims) {
+    if (request.decoding) {
+      for (const Shape& shape : decoding_shapes(d))
+        if (part_not_in(served, shape.mask).empty()) shapes.push_back(shape);
+      continue;
+    }
     for (const Mask& mask : masks()) {
       if (!part_not_in(served, mask).empty()) continue;
       for (const std::int64_t N : lengths()) {
@@ -123,7 +149,8 @@ std::vector<Shape> Measurement::gpu_shapes(const std::string& pass, const std::v
 std::vector<Backend> Measurement::backends_of(const Chapter& chapter) const {
   std::vector<Backend> backends;
   for (const Backend backend : chapter.backends) {
-    const bool wanted = backend == Backend::cuda ? gpu : backend == Backend::sim ? counts || !gpu : !gpu;
+    const bool sim = !gpu || (counts && request.queries == 0);  // with few queries, nothing is counted
+    const bool wanted = backend == Backend::cuda ? gpu : backend == Backend::sim ? sim : !gpu;
     if (wanted && is_wanted(chapter, backend) && workspace.toolchain.can_build(backend)) backends.push_back(backend);
   }
   return backends;

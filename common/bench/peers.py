@@ -4,7 +4,8 @@ shapes.
 ./workbook bench --peers runs this. It reads one JSON document from the file named as its argument:
   {"budget": seconds per shape, "shapes": [{"pass": "forward", "mask": "none", "B": 1, "H": 32, "Hkv": 32,
     "Nq": 4096, "N": 4096, "d": 64}, ...],
-   "libraries": [path of a shared library, ...]}
+   "libraries": [path of a shared library, ...], "peers": [the only names of PyTorch's to time, ...]}
+"peers" may be missing: then all are timed.
 A mask is "none", "causal", "window=LEFT,RIGHT", "documents=N,N,…", "prefix=N" or "strided=WIDTH,STRIDE", optionally
 followed by "+softcap=C", "+alibi", "+lengths=N,N,…".
 A library is a peer named after its file (fa3.so: "fa3"), for the passes that it exports:
@@ -288,6 +289,7 @@ def main():
         peers.append(("FlexAttention", "PyTorch", measure_flex, None))
         if shape["mask"].startswith("window=") and "+" not in shape["mask"]:
             peers.append(("FlashAttention-2 window", "PyTorch", measure_window, None))
+        peers = [peer for peer in peers if peer[0] in request.get("peers", [peer[0]])]
         for path, exports in libraries:
             if hasattr(exports, shape["pass"]):
                 peers.append((path.stem, path.name, passes[shape["pass"]], exports))

@@ -74,6 +74,12 @@ bool Results::on_gpu() const {
   return std::any_of(points.begin(), points.end(), [](const Point& p) { return p.backend == Backend::cuda && p.ok(); });
 }
 
+bool Results::decoding() const {
+  return on_gpu() && std::ranges::all_of(points, [](const Point& p) {
+           return p.backend != Backend::cuda || !p.ok() || (p.shape.Nq() == 1 && p.shape.N() > 1);
+         });
+}
+
 const Point* Results::find(const std::string& name, const std::string& pass, const Mask& mask, std::int64_t N,
                            std::int64_t d) const {
   const auto found = std::ranges::find_if(points, [&](const Point& p) {

@@ -93,7 +93,8 @@ struct Results {
   std::vector<Point> points;
   std::vector<std::string> skipped;  ///< what could not be timed, and why
 
-  bool on_gpu() const;  ///< whether the results include GPU times
+  bool on_gpu() const;    ///< whether the results include GPU times
+  bool decoding() const;  ///< whether all GPU times are of one query per head and more keys, and there are some
   /// The GPU's point, with or without a time; null if there is none.
   const Point* find(const std::string& name, const std::string& pass, const Mask& mask, std::int64_t N,
                     std::int64_t d) const;

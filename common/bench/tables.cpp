@@ -271,6 +271,67 @@ std::string figures_section(const std::vector<Figure>& figures, const std::strin
   return text.empty() ? "None.\n" : text;
 }
 
+/// K and V in 16 bits.
+double bytes_of_cache(const workbook::Shape& shape) {
+  return 4 * double(shape.B * shape.Hkv * shape.Nk * shape.d);
+}
+/// "21_paged_cache, pages of 16".
+std::string decoding_name(const Point& p) {
+  return p.shape.mask.page_size == 0 ? p.name : fmt::format("{}, pages of {}", p.name, p.shape.mask.page_size);
+}
+/// One row per cache and one column per name, with cell(point, the row's point of SDPA cuDNN or null).
+std::string over_caches(const Results& results, const std::function<std::string(const Point&, const Point*)>& cell) {
+  std::vector<std::string> names;
+  std::vector<workbook::Shape> caches;
+  const auto add = [](auto& to, const auto& value) {
+    if (std::ranges::find(to, value) == to.end()) to.push_back(value);
+  };
+  for (const Point& p : results.points) {
+    if (p.backend != Backend::cuda || p.kind == "step") continue;
+    add(names, decoding_name(p));
+    add(caches, p.shape.shape);
+  }
+  const auto find = [&](const std::string& name, const workbook::Shape& cache) {
+    const auto found = std::ranges::find_if(
+        results.points, [&](const Point& p) { return decoding_name(p) == name && p.shape.shape == cache; });
+    return found == results.points.end() ? nullptr : &*found;
+  };
+  std::vector<std::vector<std::string>> rows{{"d, group, B, Nk", "K and V"}};
+  rows[0].insert(rows[0].end(), names.begin(), names.end());
+  for (const workbook::Shape& cache : caches) {
+    rows.push_back({fmt::format("{}, {}, {}, {}", cache.d, cache.H / cache.Hkv, cache.B, cache.Nk),
+                    fmt::format("{} MiB", three_digits(bytes_of_cache(cache) / (1 << 20)))});
+    for (const std::string& name : names) {
+      const Point* p = find(name, cache);
+      rows.back().push_back(p == nullptr ? "" : p->times ? cell(*p, find("SDPA cuDNN", cache)) : p->result);
+    }
+  }
+  return markdown(rows);
+}
+
+std::string decoding_section(const Results& results) {
+  std::string text;
+  if (const auto command = results.environment.find("command"); command != results.environment.end())
+    text += fmt::format("```sh\n{}\n```\n\n", command->second);
+  for (const char* key : {"GPU", "date", "driver", "CUDA", "PyTorch", "cuDNN"})
+    if (const auto value = results.environment.find(key); value != results.environment.end())
+      text += fmt::format("{} {}, ", key, value->second);
+  const auto& copy = results.roofs.copy_bytes;
+  text += fmt::format("copy in device memory, read + written, {}.\n\n",
+                      copy ? three_digits(*copy / 1e12) + " TB/s" : "not measured");
+  text += "Time in µs:\n\n" +
+          over_caches(results, [](const Point& p, const Point*) { return three_digits(p.times->median * 1e6); });
+  text += "\nSpeed over that of SDPA cuDNN:\n\n" + over_caches(results, [](const Point& p, const Point* cuDNN) {
+            return cuDNN && cuDNN->times ? fmt::format("{:.2f}", cuDNN->times->median / p.times->median) : "-";
+          });
+  text += "\nBytes of K and V over the time, relative to the copy:\n\n" +
+          over_caches(results, [&](const Point& p, const Point*) {
+            const double speed = bytes_of_cache(p.shape.shape) / p.times->median;
+            return copy ? fmt::format("{:.2f}", speed / *copy) : "-";
+          });
+  return text;
+}
+
 /// Prose is not wrapped; a section ends with one newline.
 std::string trimmed(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
@@ -285,6 +346,18 @@ std::string heads_text(const Shape& s) {
   return s.H() == s.Hkv() ? fmt::format("{}", s.B() * s.H()) : fmt::format("{} / {}", s.B() * s.H(), s.H() / s.Hkv());
 }
 
+/// The mask's name, with one length for requests that all have it: "none+cache=4096 each+pages=16,1".
+std::string mask_text(const Mask& mask) {
+  const std::vector<std::int64_t>& lengths = mask.cache;
+  if (lengths.size() < 2 || std::ranges::count(lengths, lengths[0]) != std::ptrdiff_t(lengths.size()))
+    return mask.name();
+  Mask one = mask;
+  one.cache.resize(1);
+  const std::string cache = fmt::format("cache={}", lengths[0]);
+  std::string text = one.name();
+  return text.replace(text.find(cache), cache.size(), cache + " each");
+}
+
 }  // namespace
 
 std::string terminal_table(const Results& results) {
@@ -296,9 +369,8 @@ std::string terminal_table(const Results& results) {
   std::string messages;
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
-    std::vector<std::string> row{
-        p.name,         name(p.backend), s.pass, std::string(s.mask.name()), fmt::format("{}", s.d()),
-        length_text(s), heads_text(s)};
+    std::vector<std::string> row{p.name,         name(p.backend), s.pass, mask_text(s.mask), fmt::format("{}", s.d()),
+                                 length_text(s), heads_text(s)};
     if (p.times) {
       const bool gpu = p.backend == Backend::cuda, sim = p.backend == Backend::sim;
       const auto speed = sim ? std::nullopt : std::optional(flops_per_second(p));
@@ -324,6 +396,7 @@ std::string terminal_table(const Results& results) {
 
 std::map<std::string, std::string> page_sections(const Results& results, const std::vector<book::Chapter>& chapters,
                                                  const std::vector<Figure>& figures, const std::string& figure_folder) {
+  if (results.decoding()) return {{"decoding", trimmed(decoding_section(results))}};
   std::map<std::string, std::string> sections{{"environment", environment_section(results)},
                                               {"goals", goals_section(results, chapters)},
                                               {"speed", speed_section(results)},

@@ -16,8 +16,8 @@ namespace workbook::bench {
 std::string terminal_table(const Results& results);
 
 /// The sections of notes/results.md by the names of their markers: "environment", "goals", "speed", "details",
-/// "memory", "profile", "figures". The chapters define the goals. `figure_folder`: the folder of the figures, relative
-/// to the page.
+/// "memory", "profile", "figures"; of results of decoding only "decoding". The chapters define the goals.
+/// `figure_folder`: the folder of the figures, relative to the page.
 std::map<std::string, std::string> page_sections(const Results& results, const std::vector<book::Chapter>& chapters,
                                                  const std::vector<Figure>& figures, const std::string& figure_folder);
 

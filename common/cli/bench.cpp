@@ -98,6 +98,11 @@ BenchOptions looked_at(BenchOptions given) {
   given.numbers = numbers_set(given.set);
   if (given.causal != "both") given.masks = {given.causal == "yes"};
   if (!given.mask.empty()) given.masks = {mask_of(given.mask).value()};
+  if (given.decoding) {
+    if (!given.lengths.empty() || given.batch != 0 || given.heads != 0 || given.group != 1 || given.queries != 0)
+      fail_input("--decoding: the shapes are fixed; allowed: without --n, --batch, --heads, --group and --queries");
+    given.queries = 1, given.pass = "forward";
+  }
   if (given.heads % given.group != 0)
     fail_input("--heads {}: the heads form groups of {}; allowed: a multiple of --group", given.heads, given.group);
   if (given.masks.size() == 1 && given.masks[0].dropped > 0) {
@@ -134,7 +139,7 @@ int bench(const Session& session, const BenchOptions& given) {
         options.libraries.front());
   }
   const bool defaults = options.elements.empty() && options.numbers.empty() && options.batch == 0 &&
-                        options.heads == 0 && options.group == 1 && options.queries == 0;
+                        options.heads == 0 && options.group == 1 && given.queries == 0;
   if (options.publish && !defaults) {
     fail_input(
         "--publish, --element, --set, --batch, --heads, --group, --queries: the page shows each chapter with its "
@@ -155,7 +160,8 @@ int bench(const Session& session, const BenchOptions& given) {
     fail_input("--publish: {} no GPU times; allowed: results of a run on a GPU",
                options.from.empty() ? "this run has" : options.from + " holds");
   }
-  const std::vector<bench::Figure> figures = bench::figures(results);
+  std::vector<bench::Figure> figures;  // over N
+  if (!results.decoding()) figures = bench::figures(results);
   const json document = bench::to_json(results);
   std::vector<std::string> written;
   if (options.from.empty()) {
@@ -165,7 +171,7 @@ int bench(const Session& session, const BenchOptions& given) {
   }
   std::string no_plots;
   if (figures.empty()) {
-    no_plots = "no plots: they need GPU times";
+    no_plots = results.on_gpu() ? "no plots of decoding" : "no plots: they need GPU times";
   } else if (!not_drawn.empty()) {
     no_plots = fmt::format("no plots: {}. Or draw them on another machine: ./workbook bench --from {}", not_drawn,
                            session.shown(folder / "results.json"));

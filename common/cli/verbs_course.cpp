@@ -130,6 +130,8 @@ Runner declare_bench(Options& options) {
       .allow(one_of({"1", "2", "4", "8", "16"}, "1, 2, 4, 8 or 16"))
       .show_default();
   options.option("--queries", given->queries, "Number of queries (default: the number of keys)").allow(sized);
+  options.flag("--decoding", given->decoding,
+               "Time one query per head on caches of 4 to 512 MiB, by default with the chapters for decoding");
   options.option("--pass", given->pass, "forward, backward or both")
       .allow(one_of({"forward", "backward", "both"}, "forward, backward or both"))
       .show_default();

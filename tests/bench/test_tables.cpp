@@ -3,6 +3,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <sstream>
 
+#include "common/bench/measure.hpp"
 #include "common/bench/tables.hpp"
 #include "common/book/files.hpp"
 #include "tests/bench/made_up.hpp"
@@ -88,6 +89,36 @@ TEST_CASE("the page's sections hold the run's environment, speeds, memory and fi
   CHECK_THAT(sections.at("memory"), ContainsSubstring("| 01_naive_attention | 12.0 GiB | out of memory |"));
   CHECK_THAT(sections.at("profile"), ContainsSubstring("without `--profile`"));
   CHECK_THAT(sections.at("figures"), ContainsSubstring("![Speed over N.](figures/speed_forward.svg)"));
+}
+
+TEST_CASE("results of decoding become a section of their own: times, over cuDNN, and over the copy") {
+  Results results = made_up_results();
+  CHECK(!results.decoding());
+  results.points.clear();
+  const auto add = [&](const std::string& name, const workbook::bench::Shape& shape, double seconds) {
+    results.points.push_back(made_up_point(name, name.starts_with("SDPA") ? "peer" : "stage", shape, 1));
+    results.points.back().times->median = seconds;
+  };
+  const auto at_copy = [](const workbook::bench::Shape& shape) {
+    return 4 * double(shape.B() * shape.Hkv() * shape.N() * shape.d()) / 4e12;
+  };
+  const auto shapes = decoding_shapes(128);
+  for (const auto& shape : shapes) add("21_paged_cache", shape, (shape.mask.page_size == 0 ? 2 : 4) * at_copy(shape));
+  for (const auto& shape : shapes)
+    if (shape.mask == workbook::Mask::none) add("SDPA cuDNN", shape, at_copy(shape));
+  CHECK(results.decoding());
+  const auto sections = page_sections(results, {}, {}, "figures");
+  REQUIRE(sections.size() == 1);
+  CHECK_THAT(terminal_table(results), ContainsSubstring(" none+cache=4096 each+pages=16,1 "));
+  const std::string& text = sections.at("decoding");
+  CHECK_THAT(text, ContainsSubstring("```sh\n./workbook bench --peers\n```"));
+  CHECK_THAT(text, ContainsSubstring("GPU Imagined GPU, copy in device memory, read + written, 4.00 TB/s."));
+  CHECK_THAT(text, ContainsSubstring("| d, group, B, Nk | K and V | 21_paged_cache | 21_paged_cache, pages of 64 | "
+                                     "21_paged_cache, pages of 16 | 21_paged_cache, pages of 1 | SDPA cuDNN |"));
+  CHECK_THAT(text, ContainsSubstring("| 128, 4, 32, 4096 | 512 MiB | 268 | 537 | 537 | 537 | 134 |"));
+  CHECK_THAT(text, ContainsSubstring("| 128, 4, 32, 4096 | 512 MiB | 0.50 | 0.25 | 0.25 | 0.25 | 1.00 |"));
+  const std::string page = workbook::book::read_file(std::string(WORKBOOK_SOURCE) + "/notes/results.md");
+  CHECK_THAT(publish(page, "notes/results.md", sections), ContainsSubstring("| 128, 8, 1, 65536 | 256 MiB | 134 |"));
 }
 
 TEST_CASE("only the text between the markers is replaced, and a second run gives the same page") {

@@ -129,6 +129,7 @@ TEST_CASE("bench refuses stages, folders and files that are not there, before it
   expect_refused(book.run({"bench", "2", "--group", "3"}), 2, {"--group", "3", "1, 2, 4, 8 or 16"});
   expect_refused(book.run({"bench", "2", "--heads", "6", "--group", "4"}), 2, {"--heads 6", "multiple of --group"});
   expect_refused(book.run({"bench", "2", "--queries", "0"}), 2, {"--queries", "\"0\" is not allowed"});
+  expect_refused(book.run({"bench", "--decoding", "--n", "64"}), 2, {"--decoding", "without --n"});
   expect_refused(book.run({"bench", "2", "--element", "float16,fp8"}), 2, {"--element", "fp8", "float16 or bfloat16"});
   expect_refused(book.run({"bench", "2", "--set", "deterministic"}), 2, {"--set deterministic", "NAME=NUMBER"});
   expect_refused(book.run({"bench", "2", "--pass", "sideways"}), 2,
