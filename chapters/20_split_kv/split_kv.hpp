@@ -33,9 +33,8 @@ struct Partial {
 };
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head of Q; head h reads head h / (H / Hkv) of K and V. `splits`: the
-/// thread blocks per head of K and V; 0: as many as run at a time, each with equally many keys. d is 64 or 128. A fully
-/// masked row gives O = 0 and an LSE of -inf. Element is half or __nv_bfloat16. Throws std::invalid_argument for sizes
-/// that are not built.
+/// thread blocks per head of K and V; 0: cut_of() chooses. d is 64 or 128. A fully masked row gives O = 0 and an LSE of
+/// -inf. Element is half or __nv_bfloat16. Throws std::invalid_argument for sizes that are not built.
 template <class Element>
 void split_kv(const ForwardCall<Element>& call, const Partial& partial, const Tiles& tiles, int splits,
               int multiprocessors);

@@ -1,7 +1,8 @@
 // Chapter 20's kernels as stages, given: what they are built for, and how to launch them. The number splits sets the
-// thread blocks per head of K and V; by default there are as many as run at a time. The second stage is the same for
-// bf16, and its operation is "forward_bfloat16".
-#include <iterator>
+// thread blocks per head of K and V; by default cut_of() chooses them. The second stage is the same for bf16, and its
+// operation is "forward_bfloat16".
+#include <algorithm>
+#include <cstdint>
 
 #include "common/cuda/stage.hpp"
 
@@ -14,15 +15,20 @@ namespace {
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Stage,
     workbook::cuda::zeroed;
 
-/// The cut with the tiles that have the fewest warps, and so the most thread blocks.
-template <int splits>
-Cut largest_cut(const workbook::Shape& shape) {
-  return cut_of(shape, std::end(built)[-1], splits, workbook::cuda::multiprocessors());
-}
-/// The rows of all partial results: two results per thread block.
+/// The rows of all partial results: two results per thread block, with the tiles that give the most. One block per head
+/// has none.
 template <int splits>
 std::size_t partial_rows(const workbook::Shape& shape) {
-  return std::size_t(2 * largest_cut<splits>(shape).blocks * std::end(built)[-1].Br);
+  std::int64_t rows = 0;
+  for (const Tiles& tiles : built) {
+    const Cut cut = cut_of(shape, tiles, splits, workbook::cuda::multiprocessors());
+    if (cut.blocks != cut.heads) rows = std::max(rows, 2 * cut.blocks * tiles.Br);
+  }
+  return std::size_t(rows);
+}
+/// The heads of the cut, for any tiles.
+std::size_t heads_of(const workbook::Shape& shape) {
+  return std::size_t(cut_of(shape, built[0], 1, 1).heads);
 }
 
 template <class Element, int splits>
@@ -36,9 +42,7 @@ ForwardStage<Element> stage_for() {
       .serves = {.shared_heads = true},
       .extra = {scratch<float>("partial_O",
                                [](const workbook::Shape& shape) { return partial_rows<splits>(shape) * shape.d; }),
-                scratch<float>("partial_lse", partial_rows<splits>),
-                zeroed<unsigned>("finished",
-                                 [](const workbook::Shape& shape) { return largest_cut<splits>(shape).heads; })},
+                scratch<float>("partial_lse", partial_rows<splits>), zeroed<unsigned>("finished", heads_of)},
       .launch =
           [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {
             const Partial partial{extra.array<float>("partial_O"), extra.array<float>("partial_lse"),

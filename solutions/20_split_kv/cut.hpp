@@ -45,14 +45,20 @@ constexpr int blocks_per_sm(int d) {
 }
 
 /// The cut of a call: `splits` thread blocks per head of K and V, or if it is 0 as many as run at a time, but with at
-/// least one unit for each warp on average. A head of K and V has group·Nq rows of Q; if these are more than Br, each
-/// Br of them are a head of the cut.
-inline Cut cut_of(const workbook::Shape& shape, const workbook::cuda::Tiles& tiles, int splits, int multiprocessors) {
+/// least one unit for each warp on average. A block that has keys of two heads merges and starts loading twice. So the
+/// number of blocks is a multiple of the heads if that leaves at most a tenth of the multiprocessors idle. If all heads
+/// have equally many keys, the blocks may then also be one per head, in several waves. A head of K and V has group·Nq
+/// rows of Q; if these are more than Br, each Br of them are a head of the cut.
+inline Cut cut_of(const workbook::Shape& shape, const workbook::cuda::Tiles& tiles, int splits, int multiprocessors,
+                  bool equal_heads = true) {
   const std::int64_t row_blocks = (shape.H / shape.Hkv * shape.Nq + tiles.Br - 1) / tiles.Br;
   const std::int64_t heads = shape.B * shape.Hkv * row_blocks, units = (shape.Nk + unit - 1) / unit;
   if (splits > 0) return {heads, units, heads * std::min<std::int64_t>(splits, units)};
   const std::int64_t at_a_time = std::int64_t(multiprocessors) * blocks_per_sm(int(shape.d));
-  return {heads, units, std::clamp<std::int64_t>(heads * units / tiles.warps, 1, at_a_time)};
+  const std::int64_t blocks = std::clamp<std::int64_t>(heads * units / tiles.warps, 1, at_a_time);
+  const std::int64_t waves = equal_heads ? (heads + at_a_time - 1) / at_a_time : 1;
+  const std::int64_t whole = waves * at_a_time / heads * heads;  // the same number of blocks for each head
+  return {heads, units, blocks == at_a_time && 10 * whole >= 9 * waves * at_a_time ? whole : blocks};
 }
 
 }  // namespace ch20

@@ -130,7 +130,8 @@ template <class E>
 void paged_cache(const ForwardCall<E>& call, const Partial& partial, std::int64_t* first_unit, const Codes& codes,
                  const Tiles& tiles, int splits, int multiprocessors) {
   const workbook::Shape& shape = call.shape;
-  const Cut all = cut_of(shape, tiles, splits, multiprocessors);  // if all requests had Nk keys
+  const bool equal = call.cache_lengths == nullptr;
+  const Cut all = cut_of(shape, tiles, splits, multiprocessors, equal);  // if all requests had Nk keys
   const RequestCut cut{first_unit, shape.B, all.heads / shape.B, all.blocks,
                        splits > 0 ? int(all.blocks / all.heads) : 0};
   workbook::cuda::launch(sum_units, dim3(1), dim3(32), 0, cache_of(call), shape.B, first_unit);

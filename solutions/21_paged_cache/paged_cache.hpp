@@ -46,9 +46,9 @@ struct Codes {
 };
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head of Q, over the keys in the cache. `splits`: the thread blocks
-/// per head of K and V; 0: as many as run at a time, each with equally many keys. first_unit is scratch memory for B +
-/// 1 numbers. d is 64 or 128. A row without keys gives O = 0 and an LSE of -inf. Element is half or
-/// __nv_bfloat16. Throws std::invalid_argument for sizes that are not built.
+/// per head of K and V; 0: chapter 20's cut_of() chooses. first_unit is scratch memory for B + 1 numbers. d is 64 or
+/// 128. A row without keys gives O = 0 and an LSE of -inf. Element is half or __nv_bfloat16. Throws
+/// std::invalid_argument for sizes that are not built.
 template <class Element>
 void paged_cache(const ForwardCall<Element>& call, const Partial& partial, std::int64_t* first_unit, const Codes& codes,
                  const Tiles& tiles, int splits, int multiprocessors);

@@ -1,7 +1,8 @@
 // Chapter 21's kernels as stages, given: what they are built for, and how to launch them. The number splits sets the
-// thread blocks per head of K and V; by default there are as many as run at a time. The second stage is the same for
-// bf16, and its operation is "forward_bfloat16".
-#include <iterator>
+// thread blocks per head of K and V; by default cut_of() chooses them. The second stage is the same for bf16, and its
+// operation is "forward_bfloat16".
+#include <algorithm>
+#include <cstdint>
 
 #include "20_split_kv/cut.hpp"
 #include "common/cuda/stage.hpp"
@@ -22,15 +23,22 @@ Served any_cache() {
   return {.masks = {Mask::none, Mask::causal, cache}, .shared_heads = true};
 }
 
-/// The cut with the tiles that have the fewest warps, and so the most thread blocks.
-template <int splits>
-Cut largest_cut(const workbook::Shape& shape) {
-  return ch20::cut_of(shape, std::end(built)[-1], splits, workbook::cuda::multiprocessors());
-}
-/// The rows of all partial results: two results per thread block.
+/// The rows of all partial results: two results per thread block, with the tiles that give the most. One block per head
+/// has none if all requests have equally many keys.
 template <int splits>
 std::size_t partial_rows(const workbook::Shape& shape) {
-  return std::size_t(2 * largest_cut<splits>(shape).blocks * std::end(built)[-1].Br);
+  std::int64_t rows = 0;
+  for (const Tiles& tiles : built) {
+    for (const bool equal : {false, true}) {
+      const Cut cut = ch20::cut_of(shape, tiles, splits, workbook::cuda::multiprocessors(), equal);
+      if (!equal || cut.blocks != cut.heads) rows = std::max(rows, 2 * cut.blocks * tiles.Br);
+    }
+  }
+  return std::size_t(rows);
+}
+/// The heads of the cut, for any tiles.
+std::size_t heads_of(const workbook::Shape& shape) {
+  return std::size_t(ch20::cut_of(shape, built[0], 1, 1).heads);
 }
 
 template <class Element, int splits>
@@ -44,9 +52,7 @@ ForwardStage<Element> stage_for() {
       .serves = any_cache(),
       .extra = {scratch<float>("partial_O",
                                [](const workbook::Shape& shape) { return partial_rows<splits>(shape) * shape.d; }),
-                scratch<float>("partial_lse", partial_rows<splits>),
-                zeroed<unsigned>("finished",
-                                 [](const workbook::Shape& shape) { return largest_cut<splits>(shape).heads; }),
+                scratch<float>("partial_lse", partial_rows<splits>), zeroed<unsigned>("finished", heads_of),
                 scratch<std::int64_t>("first_unit", [](const workbook::Shape& shape) { return shape.B + 1; })},
       .launch =
           [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {

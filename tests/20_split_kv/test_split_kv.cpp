@@ -13,7 +13,7 @@ using namespace workbook::test;
 
 namespace {
 
-/// The number "splits" of the stage's variants: thread blocks per head of K and V; 0: one per multiprocessor.
+/// The number "splits" of the stage's variants: thread blocks per head of K and V; 0: the default number.
 Numbers splits(int count) {
   return count == 0 ? Numbers{} : Numbers{{"splits", double(count)}};
 }
@@ -386,6 +386,15 @@ TEST_CASE("the partial results are read and written as the formulas say", "[20.9
       expect_count(reply, "partial_lse.store_bytes", rows * 4,
                    fmt::format("splits·B·H·4 bytes of partial LSE, d={}, splits={}", d, count), "", "traffic");
     }
+    // By default, 132 multiprocessors have 16 or 33 blocks for each of 8 heads, or one for each of 256 or 512.
+    const std::int64_t at_a_time = 128 / d;
+    for (const auto& [shape, rows] : {std::pair(decoding(1, 8, 1, 528 * at_a_time, d), 132 * at_a_time / 8 * 8),
+                                      std::pair(decoding(32 * at_a_time, 8, 1, 32, d), std::int64_t(0))})
+      expect_count(
+          expect_split(input("normal", shape, 86), 0).reply, "partial_O.store_bytes", double(rows * d * 4),
+          fmt::format("the bytes of {} rows of partial O: no thread block has parts of two heads; {} heads, d={}", rows,
+                      shape.B * shape.Hkv, d),
+          "", "traffic");
   }
 }
 

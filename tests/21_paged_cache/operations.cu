@@ -167,7 +167,7 @@ struct Memory {
   DeviceArray<std::int64_t> first_unit;
 
   Memory(const workbook::Shape& shape, int splits)
-      : Memory(shape, ch20::cut_of(shape, small, splits, workbook::cuda::multiprocessors())) {}
+      : Memory(shape, ch20::cut_of(shape, small, splits, workbook::cuda::multiprocessors(), false)) {}
   Memory(const workbook::Shape& shape, const ch20::Cut& cut)
       : partial_O("partial_O", std::size_t(2 * cut.blocks * small.Br * shape.d), Role::scratch),
         partial_lse("partial_lse", std::size_t(2 * cut.blocks * small.Br), Role::scratch),
