@@ -36,10 +36,10 @@ auto with_head_dim(std::int64_t d, Work work) {
 }
 #endif
 
-/// Tiles as constants: t.Br, t.Bc, t.warps.
-template <Tiles tiles>
+/// built[i] as constants: t.Br, t.Bc, t.warps. (g++ 13 with precompiled headers copies no Tiles at compile time.)
+template <const auto& built, std::size_t i>
 struct TilesConstant {
-  static constexpr int Br = tiles.Br, Bc = tiles.Bc, warps = tiles.warps;
+  static constexpr int Br = built[i].Br, Bc = built[i].Bc, warps = built[i].warps;
 };
 
 /// Calls work with d and the tiles as constants, and returns its result. built: an array of the Tiles that kernels are
@@ -47,7 +47,7 @@ struct TilesConstant {
 template <const auto& built, std::size_t i = 0, class Work>
 auto with_sizes(std::int64_t d, const Tiles& tiles, Work work) {
   if (tiles == built[i])
-    return with_head_dim(d, [&](auto d_constant) { return work(d_constant, TilesConstant<built[i]>()); });
+    return with_head_dim(d, [&](auto d_constant) { return work(d_constant, TilesConstant<built, i>()); });
   if constexpr (i + 1 < std::size(built)) return with_sizes<built, i + 1>(d, tiles, work);
   refuse_tiles(tiles);
 }
