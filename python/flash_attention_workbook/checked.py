@@ -24,10 +24,13 @@ def number(name, value, allowed="finite numbers that a float can hold"):
             refuse(name, value, allowed)
         require_plain(name, value, allowed)
         _refuse_gradient(name, value)
+        given = value
         try:
             value = float(value)
         except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a complex tensor
-            refuse(name, value, allowed)
+            value = None
+        if value is None:
+            refuse(name, given, allowed)
     if not -_TOO_LARGE < value < _TOO_LARGE:  # math.isfinite() would stop torch.compile where a number is a variable
         raise NotServed(f"{name} = {value}: allowed: {allowed}")
     return value
@@ -53,13 +56,15 @@ def whole_number(name, value, allowed="whole numbers"):
     """An integer, also from an array or a tensor without axes. A float is not one, even if it has no fraction."""
     if type(value) is int:
         return value
-    try:
-        if getattr(value, "shape", ()) != () or getattr(getattr(value, "dtype", None), "kind", "i") == "b":
-            raise TypeError
+    whole = None
+    if getattr(value, "shape", ()) == () and getattr(getattr(value, "dtype", None), "kind", "i") != "b":
         require_plain(name, value, allowed)
-        return operator.index(value)
-    except (TypeError, ValueError):
-        return refuse(name, value, allowed)
+        if not isinstance(value, float):
+            try:
+                whole = operator.index(value)
+            except (TypeError, ValueError):
+                pass
+    return refuse(name, value, allowed) if whole is None else whole
 
 
 def flag(name, value):
@@ -80,12 +85,15 @@ def flag(name, value):
 def _elements(name, values, allowed):
     """Those of a sequence, as a tuple. Sets have no order, and dicts another meaning."""
     require_plain(name, values, allowed)
-    try:
-        if isinstance(values, (set, frozenset, dict)):
-            raise TypeError
-        return tuple(values)
-    except TypeError:
-        return refuse(name, values, allowed)
+    if is_torch(values):
+        values = backend_of(values).on_host(name, values, allowed + " on the host")
+    each = None
+    if values is not None and not isinstance(values, (int, float, set, frozenset, dict)):
+        try:
+            each = tuple(values)
+        except TypeError:
+            pass
+    return refuse(name, values, allowed) if each is None else each
 
 
 def numbers(name, values):

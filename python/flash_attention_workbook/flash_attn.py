@@ -66,16 +66,22 @@ def _attention(
     if dropout_p == 0:
         options = entry.checked(False, softmax_scale, deterministic, mask, None)[:3]
         options = *options, return_attn_probs, fallback, mask, sink, sequences, entry.flag("pad", pad)
-        try:
-            results = entry.backend_of(q).attention(*given, *options)
-        except NotServed as error:
+        of = entry.backend_of(q)
+        if of.is_compiling():  # which cannot trace what follows an error
             _require_fit(q, k, v, kv, options[-1])
-            given = "" if mask in ("none", "causal") else f"window_size = {window}, softcap = {softcap}: "
-            named = {"query": "q", "key": "kv" if kv is not None else "k", "value": "kv" if kv is not None else "v"}
-            text = re.sub(r"\b(query|key|value)(?=\.dtype|: |, torch|$)", lambda name: named[name[0]], str(error))
-            raise NotServed(given + text) from None
+            results = of.attention(*given, *options)
+        else:
+            try:
+                results = of.attention(*given, *options)
+            except NotServed as error:
+                _require_fit(q, k, v, kv, options[-1])
+                given = "" if mask in ("none", "causal") else f"window_size = {window}, softcap = {softcap}: "
+                named = {"query": "q", "key": "kv" if kv is not None else "k", "value": "kv" if kv is not None else "v"}
+                text = re.sub(r"\b(query|key|value)(?=\.dtype|: |, torch|$)", lambda name: named[name[0]], str(error))
+                raise NotServed(given + text) from None
     else:
-        results = _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, sequences)
+        options = dropout_p, fallback, return_attn_probs, sequences
+        results = _with_dropout(given, softmax_scale, mask, sink, *options)
     O, lse = results if return_attn_probs else (results, None)
     O = O.transpose(1, 2).contiguous() if entry.is_torch(O) else O.swapaxes(1, 2).copy()
     if packed:
@@ -84,14 +90,11 @@ def _attention(
 
 
 def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, lengths):
-    """O by PyTorch. NotServed without fallback."""
+    """O, or O and the LSE, by PyTorch. NotServed without fallback."""
     if not 0 <= dropout_p < 1:
         raise NotServed(f"dropout_p = {dropout_p}: allowed: 0 and, with fallback = True, numbers below 1")
     if not fallback:
         raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0, or fallback = True")
-    if return_attn_probs:
-        raise NotServed(f"return_attn_probs = True, dropout_p = {dropout_p}: allowed: one of the two, since PyTorch "
-                        "returns no LSE")  # fmt: skip
     if not entry.is_torch(given[0]):
         raise NotServed("fallback = True: allowed only with PyTorch tensors")
     from . import torch_operators
@@ -99,7 +102,8 @@ def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_
     if lengths is not None and entry.is_torch(lengths[0]):
         raise NotServed(f"dropout_p = {dropout_p}, cu_seqlens = tensors: allowed under torch.compile: lists of numbers")
     scale = given[0].shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    return torch_operators.by_pytorch(*given, scale, mask, sink, lengths, dropout_p)[0]
+    results = torch_operators.by_pytorch(*given, scale, mask, sink, lengths, return_attn_probs, dropout_p)
+    return results if return_attn_probs else results[0]
 
 
 def _lengths(q, k, cu_seqlens_q, cu_seqlens_k):
@@ -108,7 +112,7 @@ def _lengths(q, k, cu_seqlens_q, cu_seqlens_k):
     if entry.is_torch(cu_seqlens_q) and entry.is_torch(cu_seqlens_k):
         from . import torch_operators
 
-        return torch_operators.lengths_from(given)
+        return torch_operators.lengths_from(given, q)
     return entry.lengths_between([entry.starts(*each) for each in given])
 
 

@@ -30,6 +30,13 @@ def _append(k_cache, v_cache, k, v, table, positions):
     k_cache[pages, positions % page_size], v_cache[pages, positions % page_size] = k, v
 
 
+def _require_range(named, numbers, most):
+    """NotServed for a number that is not from 0 to `most`. named: what a number is called, as a format of its place."""
+    for at, number in numbers.items():
+        if not 0 <= number <= most:
+            raise NotServed(f"{named.format(*at)} = {number}: allowed: 0 to {most}")
+
+
 def _checked_tables(q, k_cache, k, v, rotary_cos, rotary_sin, least):
     """The tables of RoPE. NotServed for new keys or tables that do not fit the caches. least: rows of the tables."""
     if (k is None) != (v is None):
@@ -107,18 +114,20 @@ def flash_attn_with_kvcache(
         raise NotServed(f"q.shape, k_cache.shape, v_cache.shape = {tuple(q.shape)}, {tuple(k_cache.shape)}, "
                         f"{tuple(v_cache.shape)}: allowed: the same for both caches, and the same d")  # fmt: skip
     B, (pages, page_size) = q.shape[0], k_cache.shape[:2]
-    table, named = None, "block_table[{}, {}]"
+    table = table_on_host = None
+    named = "block_table[{}, {}]"
     if block_table is not None:
-        table = of.integers("block_table", block_table, (B, None), q, 0, max(pages - 1, 0))
+        table, table_on_host = of.integers("block_table", block_table, (B, None), q, 0, max(pages - 1, 0))
         if cache_batch_idx is not None:
             entry.refuse("cache_batch_idx", cache_batch_idx, "None with a block_table")
     elif cache_batch_idx is not None:
         named = "cache_batch_idx[{}]"
-        table = of.integers("cache_batch_idx", cache_batch_idx, (B,), q, 0, max(pages - 1, 0))[:, None]
+        rows, rows_on_host = of.integers("cache_batch_idx", cache_batch_idx, (B,), q, 0, max(pages - 1, 0))
+        table, table_on_host = rows[:, None], None if rows_on_host is None else [[row] for row in rows_on_host]
     elif pages != B:
         raise NotServed(f"k_cache.shape = {tuple(k_cache.shape)}: allowed: {B} requests, as q, or a block_table")
     M = 1 if table is None else table.shape[1]
-    Nk = page_size * M if pages else 0
+    Nk = page_size * M if pages or not B else 0
     rotates = q.shape[1] if causal else 1
     cos, sin = _checked_tables(q, k_cache, k, v, rotary_cos, rotary_sin, max(Nk, rotates))
     of.require_no_gradient(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
@@ -128,14 +137,20 @@ def flash_attn_with_kvcache(
     if new > Nk:
         raise NotServed(f"k.shape = {tuple(k.shape)}: allowed: 0 to {Nk} new keys")
     most = Nk - new if cos is None else min(Nk - new, cos.shape[0] - rotates)
-    lengths = of.integers("cache_seqlens", Nk if cache_seqlens is None else cache_seqlens, (B,), q, 0, most)
+    given = Nk if cache_seqlens is None else cache_seqlens
+    lengths, lengths_on_host = of.integers("cache_seqlens", given, (B,), q, 0, most)
     options = scale, causal, max(-(2**31), min(num_splits, 2**31 - 1))
     try:
         how = of.plan_of_decode(q, k_cache, v_cache, M, *options, new > 0)
     except NotServed as error:
         text = str(error).replace(f"splits = {options[-1]}:", f"num_splits = {num_splits}:")
         raise NotServed(text) from None
-    of.require_places(lengths, table, named, k_cache, new, most)
+    if lengths_on_host is not None:
+        _require_range("cache_seqlens[{}]", {(b,): n for b, n in enumerate(lengths_on_host)}, most)
+        if table_on_host is not None:  # of which entries after a request's last key are not used
+            used = {(b, j): table_on_host[b][j] for b, n in enumerate(lengths_on_host)
+                    for j in range(-(-(n + new) // max(page_size, 1)))}  # fmt: skip
+            _require_range(named, used, max(pages - 1, 0))
     # From here on nothing is refused, so that a call that is refused leaves the caches as they were.
     if k is not None:
         positions = of.positions(lengths, new)

@@ -41,16 +41,17 @@ class KernelFailed(WorkbookError):
 
 def refuse(name, value, allowed, why=""):
     """Raises NotServed."""
-    if getattr(value, "is_cuda", False):  # its numbers would wait for the device
+    if hasattr(value, "requires_grad"):  # a tensor: its numbers would wait for the device, and stop torch.compile
         value = tuple(value.shape), value.dtype
     text = " ".join(repr(value).split())  # on one line
     text = text if len(text) <= 100 else text[:99] + "…"
-    raise NotServed(f"{name} = {text}: {why}allowed: {allowed}") from None
+    raise NotServed(f"{name} = {text}: {why}allowed: {allowed}")
 
 
 _LATER_PARTS = ("softcap", "alibi", "lengths", "rope", "dropout")
 _BY_ARGUMENT = {"sink": "the argument sink", "cache": "flash_attn_with_kvcache()", "pages": "flash_attn_with_kvcache()"}
 
+_COMPUTES_WITH = {"sim": "arrays, and tensors on the CPU", "cuda": "tensors on a GPU"}
 _ERRORS = {1: NotServed, 2: Unavailable, 3: OpenExercise, 4: KernelFailed, 5: MemoryError}
 
 
@@ -377,7 +378,8 @@ def library_with(chapters, backend):
             load(default)
     if backend not in _loaded:
         raise Unavailable(
-            f"no library for the backend {backend}: ./workbook library --chapters {chapters} --backend {backend} "
-            f"builds {default}; WORKBOOK_LIBRARY = {os.pathsep.join(named) or 'nothing'} can name another"
+            f"no library for the backend {backend}, which computes with {_COMPUTES_WITH[backend]}: ./workbook library "
+            f"--chapters {chapters} --backend {backend} builds {default}; or name one in WORKBOOK_LIBRARY, which is "
+            f"{os.pathsep.join(named) or 'empty'}"
         )
     return _loaded[backend]

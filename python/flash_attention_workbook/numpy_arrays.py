@@ -187,6 +187,10 @@ def attention_gradients(dO, Q, K, V, O, lse, dlse, causal, scale, deterministic,
 # --- A KV cache ----------------------------------------------------------------------------------------------------
 
 
+def is_compiling():
+    return False
+
+
 def cast(*arrays):
     """Arrays know no autocast."""
     return arrays
@@ -197,8 +201,8 @@ def require_no_gradient(**arrays):
 
 
 def integers(name, value, shape, like, least, most):
-    """An array of integers of this shape, in which None is any size. One number stands for all. least, most: for the
-    message; what they allow is checked by require_places()."""
+    """An array of integers of this shape, in which None is any size, and a list of them. One number stands for all.
+    least, most: for the message; kv_cache checks the numbers."""
     sizes = f"({', '.join('M' if size is None else str(size) for size in shape)})"
     allowed = f"{sizes}, whole numbers from {least} to {most}"
     array = _array(name, value, allowed)
@@ -208,7 +212,7 @@ def integers(name, value, shape, like, least, most):
         array = numpy.full(shape, array)
     if array.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, array.shape)):
         entry.refuse(name, value, allowed, f"{array.shape}, {array.dtype}; ")
-    return array
+    return array, array.tolist()
 
 
 def unset(shape, like):
@@ -232,22 +236,6 @@ def pages_of(table, positions, page_size):
     if table is None:
         return numpy.arange(len(positions))[:, None]
     return numpy.take_along_axis(table, numpy.minimum(positions // page_size, table.shape[1] - 1), 1)
-
-
-def _require_range(name, array, most, where=True):
-    wrong = numpy.argwhere(((array < 0) | (array > most)) & where)
-    if len(wrong):
-        at = tuple(wrong[0].tolist())
-        raise NotServed(f"{name.format(*at)} = {array[at]}: allowed: 0 to {most}")
-
-
-def require_places(lengths, table, named, k_cache, new, most):
-    """NotServed for requests with more keys than `most`, or with keys, `new` of them new, in no page. named: what an
-    element of the table is called, as a format."""
-    _require_range("cache_seqlens[{}]", lengths, most)
-    if table is not None:
-        is_read = numpy.arange(table.shape[1]) * k_cache.shape[1] < lengths[:, None].astype(numpy.int64) + new
-        _require_range(named, table, max(len(k_cache) - 1, 0), is_read)
 
 
 def plan_of_decode(q, k_cache, v_cache, M, scale, causal, splits, writes):

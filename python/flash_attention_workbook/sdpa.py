@@ -17,7 +17,7 @@ def _require(served, query, key, causal, dropout_p, return_debug_mask):
     """NotServed for options of SDPA that no stage supports."""
     Nq, Nk = query.shape[-2], key.shape[-2]
     if dropout_p != 0.0:
-        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0")
+        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0, or activate(fallback = True)")
     if return_debug_mask:
         raise NotServed("return_debug_mask = True: no stage supports it; allowed: False")
     if causal and Nq != Nk:

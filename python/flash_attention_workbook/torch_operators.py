@@ -86,6 +86,8 @@ _plans = {}  # cache of plans, by everything that a plan depends on
 def plan_for(pass_, query, key, value, scale, mask, deterministic, lse_gradient=False):
     """The library and its plan for this problem. NotServed or Unavailable if there is none. With deterministic, the
 forward pass also checks the backward pass, so that the error comes early."""
+    if key.device != query.device or value.device != query.device:
+        sizes_of(query, key, value)
     library = library_for("cuda" if query.is_cuda else "sim")
     which = (
         library, pass_, query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device,
@@ -124,8 +126,9 @@ def _starts_on(device, mask):
     known = _starts.get((mask, device))
     if known is None:
         if _is_recording(device):
-            raise NotServed("lengths: a CUDA graph cannot record the first call with them, which copies their starts "
-                            "to the GPU; allowed: lengths of an earlier call")  # fmt: skip
+            lengths = ",".join(str(b - a) for a, b in itertools.pairwise(starts_of(mask)))
+            raise NotServed(f"lengths or cu_seqlens of {lengths} rows: a CUDA graph cannot record the first call with "
+                            "them, which copies their starts to the GPU; allowed: those of an earlier call")  # fmt: skip
         if len(_starts) >= LONGEST_MEMORY:
             _starts.clear()
         known = _starts[mask, device] = torch.tensor(starts_of(mask), dtype=torch.int32, device=device)
@@ -461,9 +464,8 @@ def _attends(kind, sides, Nq, Nk, device):
     return (distance <= left) & (distance >= -right)
 
 
-def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_p=0.0):
-    """O and LSE by PyTorch. The LSE is None if scaled_dot_product_attention computes O. lengths: of packed sequences of
-    Q and of K. mask: none, causal or a window, with softcap and ALiBi; NotServed for others."""
+def by_pytorch(query, key, value, scale, mask, sink, lengths, with_lse, dropout_p=0.0):
+    """O and, with_lse, the LSE by PyTorch. lengths: of packed sequences of Q and of K, or None. mask: none, causal or a window, with softcap and ALiBi; NotServed for others."""
     if not query.is_floating_point():
         raise NotServed(f"query.dtype = {query.dtype}: allowed with PyTorch: floating-point types")
     if not key.shape[1] or query.shape[1] % key.shape[1]:
@@ -471,7 +473,7 @@ def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_
     if lengths is not None:
         of_queries, of_keys = lengths[0], lengths[1] or lengths[0]
         each = _split((query, key, value), (of_queries, of_keys, of_keys))
-        parts = [by_pytorch(*tensors, scale, mask, sink, None, dropout_p) for tensors in each]
+        parts = [by_pytorch(*tensors, scale, mask, sink, None, with_lse, dropout_p) for tensors in each]
         O, lse = zip(*parts)
         return torch.cat(O, 2), None if lse[0] is None else torch.cat(lse, 2)
     parts = dict(part.partition("=")[::2] for part in mask.split("+"))
@@ -483,11 +485,15 @@ def by_pytorch(query, key, value, scale, mask, sink=None, lengths=None, dropout_
     if G > 1:
         key, value = (tensor.repeat_interleave(G, 1) for tensor in (key, value))
     is_causal = kind == "causal" and Nq == Nk
-    attends = None if is_causal and not others else _attends(kind, parts[kind], Nq, Nk, query.device)
-    if not others:
-        return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attends, dropout_p=dropout_p, is_causal=is_causal, scale=scale
-        ), None
+    by_sdpa = not others and not with_lse
+    attends = None if is_causal and by_sdpa else _attends(kind, parts[kind], Nq, Nk, query.device)
+    if by_sdpa:
+        alone = None if attends is None else ~attends.any(-1, keepdim=True)  # rows without a key; some backends fail
+        O = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=None if attends is None else attends | alone, dropout_p=dropout_p,
+            is_causal=is_causal, scale=scale,
+        )  # fmt: skip
+        return O if alone is None else O.masked_fill(alone, 0), None
     S = query.float() @ key.float().transpose(-1, -2) * scale
     if "softcap" in parts:
         S = float(parts["softcap"]) * torch.tanh(S / float(parts["softcap"]))
@@ -549,7 +555,8 @@ def cast(*tensors):
     """The tensors, of which some may be None, in the type of autocast if one is float32: RoPE may leave Q and K so, and
     V not."""
     kind = tensors[0].device.type
-    if torch.is_autocast_enabled(kind) and any([x is not None and x.dtype == torch.float32 for x in tensors]):
+    single = any([x is not None and x.dtype == torch.float32 for x in tensors])
+    if single and kind != "meta" and torch.is_autocast_enabled(kind):
         return [None if x is None else x.to(torch.get_autocast_dtype(kind)) for x in tensors]
     return tensors
 
@@ -563,15 +570,15 @@ def _sink(sink, query):
     return sink.float()
 
 
-def _tensor(name, value, allowed, like):
-    """The value as a tensor: on the device of `like`, if it is none yet."""
+def _tensor(name, value, allowed, like, device=None):
+    """The value as a tensor: on this device, by default that of `like`, if it is none yet."""
     if isinstance(value, Tensor):
         return value
     entry.require_plain(name, value, allowed)
     if not is_compiling() and _is_recording(like.device):
         entry.refuse(name, value, f"a tensor on {like.device}", "a CUDA graph cannot record its copy to the GPU; ")
     try:
-        return torch.tensor(value, device=like.device)
+        return torch.tensor(value, device=device or like.device)
     except (TypeError, ValueError, RuntimeError):
         return entry.refuse(name, value, allowed)
 
@@ -586,10 +593,12 @@ def real(name, value, allowed, like):
     return value
 
 
-def lengths_from(given):
+def lengths_from(given, query):
     """The lengths between FlashAttention's cu_seqlens, which waits for the device; the tensors themselves where a
     compiler or tracer needs an operator. given: of Q and of K, the name, cu_seqlens and the number of rows."""
     for name, starts, _ in given:
+        if starts.is_meta and not query.is_meta:
+            raise NotServed(f"{name}.device = meta: allowed: a device with data")
         if starts.dim() != 1 or starts.is_floating_point():
             raise NotServed(f"{name}: {tuple(starts.shape)}, {starts.dtype}: allowed: (S + 1) integers")
     tensors = [starts for _, starts, _ in given]
@@ -623,10 +632,11 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
             served = with_lengths(mask, lengths[0])
         else:
             starts = [torch.tensor([0, *itertools.accumulate(each)], dtype=torch.int32) for each in lengths]
-    if fallback and starts is not lengths and not _is_served(query, key, value, scale, served, deterministic):
-        O, lse = by_pytorch(query, key, value, scale, mask, sink, lengths)
-        if return_lse and lse is None:
-            raise NotServed("return_lse = True: PyTorch returns no LSE; allowed for problems that a stage supports")
+    if fallback and not _is_served(query, key, value, scale, served, deterministic):
+        if starts is lengths:
+            raise NotServed("cu_seqlens = tensors: under torch.compile PyTorch cannot compute what no stage supports; "
+                            "allowed: cu_seqlens on the host, or lengths")  # fmt: skip
+        O, lse = by_pytorch(query, key, value, scale, mask, sink, lengths, return_lse)
         return (O[..., :columns], lse) if return_lse else O[..., :columns]
     results = _attention(query, key, value, sink, starts, return_lse, scale, served, deterministic)
     if columns == query.shape[-1]:
@@ -645,22 +655,25 @@ def require_no_gradient(**tensors):
 
 
 def integers(name, value, shape, like, least, most):
-    """A tensor of integers of this shape, in which None is any size, on the device of `like`. One number stands for
-    all. least, most: see numpy_arrays."""
+    """A tensor of integers of this shape, in which None is any size, on the device of `like`; and a list of them, or None
+    where the host cannot read them without waiting. One number stands for all. least, most: see numpy_arrays."""
     sizes = f"({', '.join('M' if size is None else str(size) for size in shape)})"
     allowed = f"{sizes}, whole numbers from {least} to {most} on {like.device}"
     if type(value) is int and len(shape) == 1:  # which a CUDA graph can record, unlike a copy to the GPU
         if not least <= value <= most:
             entry.refuse(f"{name}[0]", value, f"{least} to {most}")
-        return torch.full(shape, value, dtype=torch.int32, device=like.device)
-    value = _tensor(name, value, allowed, like)
+        return torch.full(shape, value, dtype=torch.int32, device=like.device), [value] * shape[0]
+    host = None if isinstance(value, Tensor) else _tensor(name, value, allowed, like, "cpu")
+    value = value if host is None else host.to(like.device)
     if value.dim() == 0 and len(shape) == 1:
         value = value.expand(shape)
     whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
     fits = value.dim() == len(shape) and all([size in (None, given) for size, given in zip(shape, value.shape)])
     if not whole or value.device != like.device or not fits:
         raise NotServed(f"{name}: {tuple(value.shape)}, {value.dtype} on {value.device}; allowed: {allowed}")
-    return value
+    if host is None and not value.is_cuda and _is_eager(value):
+        host = value
+    return value, None if host is None else host.expand(value.shape).tolist()
 
 
 def unset(shape, like):
@@ -684,15 +697,6 @@ def pages_of(table, positions, page_size):
     if table is None:
         return torch.arange(len(positions), device=positions.device)[:, None]
     return table.gather(1, (positions // page_size).clamp(max=table.shape[1] - 1))
-
-
-def require_places(lengths, table, *options):
-    """See numpy_arrays, for numbers that the host can see."""
-    given = (lengths,) if table is None else (lengths, table)
-    if _is_eager(*given) and not lengths.is_cuda:
-        from . import numpy_arrays
-
-        numpy_arrays.require_places(lengths.numpy(), None if table is None else table.numpy(), *options)
 
 
 def plan_of_decode(q, k_cache, v_cache, *options):

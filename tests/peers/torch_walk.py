@@ -330,6 +330,47 @@ def compile_causal_and_mask():
 
 
 @trial(REFUSED)
+def compile_what_is_no_mask():
+    bools = torch.ones(4, 4, device=device).bool()
+    compiled(lambda *x: workbook.attention(*x, mask=bools))(*tensors())
+
+
+@trial(REFUSED)
+def compile_a_window_of_text():
+    compiled(lambda *x: workbook.flash_attn_func(*x, window_size="x"))(*rows_first())
+
+
+@trial(REFUSED)
+def compile_a_window_of_floats():
+    compiled(lambda *x: workbook.flash_attn_func(*x, window_size=(2.0, 0)))(*rows_first())
+
+
+@trial(REFUSED)
+def compile_sinks_of_other_heads():
+    compiled(lambda q, k, v, s: workbook.flash_attn_func(q, k, v, sink=s))(*rows_first(), torch.zeros(5, device=device))
+
+
+@trial(REFUSED)
+def compile_lengths_as_a_tensor():
+    lengths = torch.tensor([30, 40])
+    compiled(lambda *x: workbook.attention(*x, lengths=lengths))(*tensors())
+
+
+@trial(limit=120)
+def compile_softcaps_that_change():
+    way = lambda q, k, v, cap: workbook.flash_attn_func(q, k, v, causal=True, softcap=cap)
+    made, given = compiled(way), rows_first()
+    for cap in (10.0, 20.0, 37.3):
+        near(made(*given, cap), way(*given, cap))
+
+
+@trial(REFUSED)
+def compile_shapes_that_do_not_fit():
+    q, k, v = rows_first()
+    compiled(workbook.flash_attn_func)(q, k, v[:, :60])
+
+
+@trial(REFUSED)
 def compile_float32():
     compiled(lambda q, k, v: workbook.flash_attn_func(q, k, v))(*rows_first(dtype=torch.float32))
 
@@ -767,8 +808,6 @@ trials(REFUSED, {
     "sinks of other heads in bf16": lambda: workbook.attention(
         *tensors(), sink=torch.zeros(3, device=device, dtype=torch.bfloat16)),
     "dropout of everything": lambda: workbook.flash_attn_func(*rows_first(), dropout_p=1.0, fallback=True),
-    "dropout and the LSE": lambda: workbook.flash_attn_func(
-        *rows_first(), dropout_p=0.1, fallback=True, return_attn_probs=True),
     "fallback of int32": lambda: workbook.attention(
         *(torch.ones(1, 1, 8, 64, dtype=torch.int32, device=device),) * 3, fallback=True),
     "fallback of 4 and 3 heads": lambda: workbook.attention(*tensors(H=4, Hkv=3), fallback=True),
@@ -1362,6 +1401,12 @@ def graph_with_cache_lengths_as_a_list():
 
 trials(REFUSED, {
     "float32": lambda: workbook.flash_attn_with_kvcache(*with_cache(torch.float32), cache_seqlens=60),
+    "a list with a length past the end": lambda: workbook.flash_attn_with_kvcache(
+        *with_cache(), cache_seqlens=[60, 71]),
+    "a page past the end": lambda: workbook.flash_attn_with_kvcache(
+        *with_cache(), cache_seqlens=5, block_table=[[0], [2]]),
+    "a row past the end": lambda: workbook.flash_attn_with_kvcache(
+        *with_cache(), cache_seqlens=5, cache_batch_idx=[0, 2]),
     "lengths as floats": lambda: workbook.flash_attn_with_kvcache(*with_cache(), cache_seqlens=[60.0, 60.0]),
     "a length past the end": lambda: workbook.flash_attn_with_kvcache(*with_cache(), cache_seqlens=71),
     "a window": lambda: workbook.flash_attn_with_kvcache(*with_cache(), cache_seqlens=60, window_size=(8, 0)),
@@ -1396,6 +1441,14 @@ def fallback_of_what_is_not_served():
     given = tensors(dtype=torch.float32)
     near(workbook.attention(*given, causal=True, fallback=True), reference(*given, True)[0])
     workbook.flash_attn_func(*rows_first(), dropout_p=0.5, fallback=True).sum().backward()
+    for dtype in (torch.float16, torch.bfloat16):  # with rows that see no key, and the LSE
+        for options in ({"causal": True}, {"mask": "window=9,0"}):
+            Q, K, V = tensors(N=90, Nk=50, d=72, dtype=dtype)
+            O = workbook.attention(Q, K, V, **options, fallback=True)
+            with_lse, lse = workbook.attention(Q, K, V, **options, fallback=True, return_lse=True)
+            require(not O[:, :, :40].any() and bool(torch.isneginf(lse[:, :, :40]).all()), f"{options}, {dtype}")
+            near(O, with_lse, "O beside the one with the LSE")
+            require(all(x.isfinite().all() for x in torch.autograd.grad(O.sum(), (Q, K, V))), "gradients")
 
 
 @trial(limit=120)
