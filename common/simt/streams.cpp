@@ -342,6 +342,7 @@ void forget_operations() {
 void list_operations() {
   const std::lock_guard<std::mutex> lock(mutex);
   lists = true;
+  listed.clear();
 }
 std::vector<IssuedOperation> take_operations() {
   const std::lock_guard<std::mutex> lock(mutex);

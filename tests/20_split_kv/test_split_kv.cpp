@@ -72,8 +72,8 @@ worker::Reply cut(const CutSizes& sizes) {
 /// The registers of each lane after load_K or load_V, of a tensor whose element (key, column) is key·d + column.
 /// skipped: keys before the tensor, which has no memory for them.
 std::vector<std::uint16_t> loaded(const char* tensor, std::int64_t d, std::int64_t keys, std::int64_t first_key,
-                                  std::int64_t skipped = 0) {
-  std::vector<std::uint16_t> given(std::size_t(keys * d));
+                                  std::int64_t skipped = 0, std::int64_t further = 0) {
+  std::vector<std::uint16_t> given(std::size_t((keys + further) * d));
   std::iota(given.begin(), given.end(), std::uint16_t(0));
   worker::Call request("loaded");
   request.number("first_key", double(first_key)).number("end", double(keys)).number("d", double(d));
@@ -102,9 +102,10 @@ Place place_in(const char* tensor, std::int64_t d, int lane, std::int64_t e) {
   return {2 * in_quad + r % 2 + 8 * (r / 2), 64 * chunk + 8 * quad + in_chunk};
 }
 
-void expect_loaded(const char* tensor, std::int64_t keys, std::int64_t first_key, std::int64_t skipped = 0) {
+void expect_loaded(const char* tensor, std::int64_t keys, std::int64_t first_key, std::int64_t skipped = 0,
+                   std::int64_t further = 0) {
   for (const std::int64_t d : head_dims()) {
-    const std::vector<std::uint16_t> got = loaded(tensor, d, keys, first_key, skipped);
+    const std::vector<std::uint16_t> got = loaded(tensor, d, keys, first_key, skipped, further);
     for (int lane = 0; lane < 32; ++lane) {
       for (std::int64_t e = 0; e < d / 2; ++e) {
         const Place place = place_in(tensor, d, lane, e);
@@ -215,6 +216,7 @@ TEST_CASE("each lane holds its elements of K", "[20.2]") {
 }
 TEST_CASE("keys past the end of K are not read", "[20.2]") {
   // The tensor ends after the last key: the simulator reports a read past it.
+  for (const std::int64_t first_key : {16, 0}) expect_loaded("K", 5, first_key, 0, 32);
   for (const std::int64_t keys : {1, 7, 9, 25}) expect_loaded("K", keys, keys / 16 * 16);
   for (const std::int64_t Nk : {1, 9, 33}) expect_split(input("value mean", decoding(1, 1, 3, Nk, 64), 20), 1);
   expect_every_kind_split();
@@ -229,6 +231,7 @@ TEST_CASE("each lane holds its elements of V", "[20.3]") {
   expect_loaded("V", 48, 16, std::int64_t(1) << 26);  // offsets beyond 2^32 elements
 }
 TEST_CASE("keys past the end of V are not read", "[20.3]") {
+  for (const std::int64_t first_key : {16, 0}) expect_loaded("V", 5, first_key, 0, 32);
   for (const std::int64_t keys : {1, 7, 9, 25}) expect_loaded("V", keys, keys / 16 * 16);
   for (const std::int64_t Nk : {1, 9, 33}) expect_split(input("value mean", decoding(1, 1, 3, Nk, 64), 23), 1);
   expect_every_kind_split();

@@ -116,7 +116,7 @@ void add_gradient(const Arguments& call) {
   auto C = uploaded<float>(call, "C");
   const auto d = int(call.integer("d")), rows = int(call.integer("rows"));
   const bool starts = call.flag("starts");
-  DeviceArray<float> sums("sums", std::size_t(rows * d), Role::scratch);
+  DeviceArray<float> sums("sums", std::size_t((rows + int(call.integer("further"))) * d), Role::scratch);
   if (!starts) sums.upload(std::span<const float>(call.input("sums")));
   workbook::cuda::begin_chapter();
   for (int column = 0; column < d; column += 64)

@@ -24,7 +24,7 @@ constexpr ReportCause causes[] = {
     {simt::Mistake::assertion, "assertion", "an assert() in the kernel failed"},
     {simt::Mistake::truncated_offset, "truncated-offset",
      "your code computes an offset in 32 bits, which are too few for tensors of this size; it must be a 64-bit number "
-     "before the multiplication"},
+     "in every multiplication, and in every variable that holds it"},
     {simt::Mistake::outside_global, "out-of-bounds", kOutside},
     {simt::Mistake::outside_shared, "out-of-bounds", kOutside},
     {simt::Mistake::outside_array, "out-of-bounds", kOutside},
@@ -86,8 +86,7 @@ constexpr ReportCause causes[] = {
      "a rank's kernel accesses the memory of another rank; the data must be received first"},
     {simt::Mistake::unordered_streams, "unordered-streams",
      "your code lets two streams access the same memory in no defined order, and one of them writes; the later one "
-     "must "
-     "wait for an event that is recorded after the earlier access"},
+     "must wait for an event that is recorded after the earlier access, or one of them must use another buffer"},
     {simt::Mistake::unset_fragment, "unset-fragment",
      "your code uses a fragment that was neither filled nor loaded; accumulators must be set to 0 first"},
     {simt::Mistake::divergent_barrier, "divergent-barrier",
