@@ -1,6 +1,6 @@
 // Compares an answer with the book's and with a wrong solution's, all three for the same call: are the wrong values
-// those of the wrong solution? An answer is what a call returned: its output arrays and its counters, or the simulator's
-// reports instead.
+// those of the wrong solution? An answer is what a call returned: its output arrays and its counters, or the
+// simulator's reports instead.
 #pragma once
 
 #include <map>
@@ -38,7 +38,8 @@ struct Agreement {
   double rms = 0;               ///< that difference in the root mean square, relative to the wrong solution's own error
 };
 
-/// `got` is the answer under test. Without reports, the three have the same output arrays of the same sizes (std::logic_error).
+/// `got` is the answer under test. Without reports, the three have the same output arrays of the same sizes
+/// (std::logic_error).
 ///
 /// The values agree if NaN, infinities and unwritten elements are the same, if every element is close to the wrong
 /// solution's within a small multiple of the precision, and if the whole array is ten times closer to the wrong

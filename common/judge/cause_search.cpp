@@ -11,8 +11,8 @@ namespace {
 using book::Chapter;
 using nlohmann::json;
 
-/// Whether values or counters were wrong, and neither a report nor a direct check says why. A read of device memory that
-/// nothing has written does not say it: the write may be missing in another kernel, stream or rank.
+/// Whether values or counters were wrong, and neither a report nor a direct check says why. A read of device memory
+/// that nothing has written does not say it: the write may be missing in another kernel, stream or rank.
 bool is_unexplained(const Verdict& verdict) {
   if (verdict.result != Result::failed || !verdict.finished) return false;
   if (verdict.reports.empty()) return !verdict.cause;

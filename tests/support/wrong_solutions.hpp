@@ -16,7 +16,8 @@ namespace workbook::test {
 using RunVersion = std::function<worker::Reply(worker::Call call, int version, double seconds)>;
 
 /// Compares the reply to a call of the running test, or the reports instead of one, with those of the known wrong
-/// solutions of its exercise. Does nothing if the context names none. Wrong solutions that an earlier call has excluded are not run again.
+/// solutions of its exercise. Does nothing if the context names none. Wrong solutions that an earlier call has excluded
+/// are not run again.
 void compare_with_wrong_solutions(const worker::Call& call, const worker::Reply& reply, const RunVersion& run);
 void compare_with_wrong_solutions(const worker::Call& call, const worker::Failure& failure, const RunVersion& run);
 
