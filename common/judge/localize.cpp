@@ -66,7 +66,7 @@ bool may_follow(const Verdict& verdict) {
 bool is_of_an_index(const Verdict& verdict) {
   using enum simt::Mistake;
   constexpr simt::Mistake of_indices[] = {outside_global, outside_shared, outside_array, padding,
-                                          misaligned,     never_written,  written_twice};
+                                          misaligned,     never_written,  written_twice, unordered_streams};
   return !verdict.reports.empty() && std::ranges::count(of_indices, verdict.reports[0].mistake) > 0;
 }
 /// Whether the cause comes from a test that checks one property directly, rather than from a report or a comparison of
