@@ -319,12 +319,13 @@ std::string decoding_section(const Results& results) {
   const auto& copy = results.roofs.copy_bytes;
   text += fmt::format("copy in device memory, read + written, {}.\n\n",
                       copy ? three_digits(*copy / 1e12) + " TB/s" : "not measured");
-  text += "Time in µs:\n\n" +
+  text += "### Decoding: time in µs\n\n" +
           over_caches(results, [](const Point& p, const Point*) { return three_digits(p.times->median * 1e6); });
-  text += "\nSpeed over that of SDPA cuDNN:\n\n" + over_caches(results, [](const Point& p, const Point* cuDNN) {
+  text += "\n### Decoding: speed over that of SDPA cuDNN\n\n" +
+          over_caches(results, [](const Point& p, const Point* cuDNN) {
             return cuDNN && cuDNN->times ? fmt::format("{:.2f}", cuDNN->times->median / p.times->median) : "-";
           });
-  text += "\nBytes of K and V over the time, relative to the copy:\n\n" +
+  text += "\n### Decoding: bytes of K and V over the time, relative to the copy\n\n" +
           over_caches(results, [&](const Point& p, const Point*) {
             const double speed = bytes_of_cache(p.shape.shape) / p.times->median;
             return copy ? fmt::format("{:.2f}", speed / *copy) : "-";
