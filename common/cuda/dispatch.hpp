@@ -36,7 +36,8 @@ auto with_head_dim(std::int64_t d, Work work) {
 }
 #endif
 
-/// built[i] as constants: t.Br, t.Bc, t.warps. (g++ 13 with precompiled headers copies no Tiles at compile time.)
+/// built[i] as constants: t.Br, t.Bc, t.warps. (By reference: g++ 13 with precompiled headers cannot copy
+/// Tiles at compile time.)
 template <const auto& built, std::size_t i>
 struct TilesConstant {
   static constexpr int Br = built[i].Br, Bc = built[i].Bc, warps = built[i].warps;

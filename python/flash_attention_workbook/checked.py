@@ -36,7 +36,7 @@ def number(name, value, allowed="finite numbers that a float can hold"):
     return value
 
 
-def scale(name, value):
+def scale_of_scores(name, value):
     """A factor of the scores; a number that is not 0 must not become 0 as a float."""
     value = number(name, value)
     if value != 0 and abs(value) <= 2.0**-150:
@@ -255,14 +255,14 @@ def arrays(axes, **given):
             raise NotServed(f"{name} = {kinds[not first[1]]}: allowed: as {first[0]}, {kinds[first[1]]}")
 
 
-def checked(causal, factor, deterministic, mask, lengths):
+def checked(causal, scale, deterministic, mask, lengths):
     """The options of attention() as Python's own types. NotServed, with the argument, its value and what is allowed."""
-    if factor is not None:
-        factor = scale("scale", factor)
+    if scale is not None:
+        scale = scale_of_scores("scale", scale)
     if mask is not None and not (isinstance(mask, str) and mask.isascii() and mask.isprintable()):
         refuse("mask", mask, "None and a text such as 'causal'")
     if lengths is not None:
         lengths = lengths_of(lengths)
         if mask is not None and ("lengths=" in mask or "documents=" in mask):
             refuse("lengths", lengths[0], "only one of the two", f"with mask = {mask} ")
-    return flag("causal", causal), factor, flag("deterministic", deterministic), mask, lengths
+    return flag("causal", causal), scale, flag("deterministic", deterministic), mask, lengths

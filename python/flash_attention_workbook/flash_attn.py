@@ -54,7 +54,7 @@ def _attention(
         raise NotServed(f"softcap = {softcap:g}: allowed: a number from 0.001 to 1000")
     dropout_p = entry.number("dropout_p", dropout_p)
     if softmax_scale is not None:
-        softmax_scale = entry.scale("softmax_scale", softmax_scale)
+        softmax_scale = entry.scale_of_scores("softmax_scale", softmax_scale)
     causal, fallback = entry.flag("causal", causal), entry.flag("fallback", fallback)
     return_attn_probs = entry.flag("return_attn_probs", return_attn_probs)
     if alibi_slopes is not None:

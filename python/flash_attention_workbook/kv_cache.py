@@ -109,7 +109,9 @@ def flash_attn_with_kvcache(
     for name, value in (("alibi_slopes", alibi_slopes), ("cache_leftpad", cache_leftpad)):
         if value is not None:
             entry.refuse(name, value, "None", "no stage supports it with a cache; ")
-    scale = max(q.shape[-1], 1) ** -0.5 if softmax_scale is None else entry.scale("softmax_scale", softmax_scale)
+    scale = max(q.shape[-1], 1) ** -0.5
+    if softmax_scale is not None:
+        scale = entry.scale_of_scores("softmax_scale", softmax_scale)
     if v_cache.shape != k_cache.shape or k_cache.shape[-1] != q.shape[-1]:
         raise NotServed(f"q.shape, k_cache.shape, v_cache.shape = {tuple(q.shape)}, {tuple(k_cache.shape)}, "
                         f"{tuple(v_cache.shape)}: allowed: the same for both caches, and the same d")  # fmt: skip

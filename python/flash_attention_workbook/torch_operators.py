@@ -128,7 +128,7 @@ def _starts_on(device, mask):
         if _is_recording(device):
             lengths = ",".join(str(b - a) for a, b in itertools.pairwise(starts_of(mask)))
             raise NotServed(f"lengths or cu_seqlens of {lengths} rows: a CUDA graph cannot record the first call with "
-                            "them, which copies their starts to the GPU; allowed: those of an earlier call")  # fmt: skip
+                            "them, which copies their starts to the GPU; allowed: those of an earlier one")  # fmt: skip
         if len(_starts) >= LONGEST_MEMORY:
             _starts.clear()
         known = _starts[mask, device] = torch.tensor(starts_of(mask), dtype=torch.int32, device=device)
@@ -465,7 +465,8 @@ def _attends(kind, sides, Nq, Nk, device):
 
 
 def by_pytorch(query, key, value, scale, mask, sink, lengths, with_lse, dropout_p=0.0):
-    """O and, with_lse, the LSE by PyTorch. lengths: of packed sequences of Q and of K, or None. mask: none, causal or a window, with softcap and ALiBi; NotServed for others."""
+    """O and the LSE by PyTorch; without with_lse, the LSE may be None. lengths: of packed sequences of Q and of K, or
+    None. mask: none, causal or a window, with softcap and ALiBi; NotServed for others."""
     if not query.is_floating_point():
         raise NotServed(f"query.dtype = {query.dtype}: allowed with PyTorch: floating-point types")
     if not key.shape[1] or query.shape[1] % key.shape[1]:
@@ -488,12 +489,13 @@ def by_pytorch(query, key, value, scale, mask, sink, lengths, with_lse, dropout_
     by_sdpa = not others and not with_lse
     attends = None if is_causal and by_sdpa else _attends(kind, parts[kind], Nq, Nk, query.device)
     if by_sdpa:
-        alone = None if attends is None else ~attends.any(-1, keepdim=True)  # rows without a key; some backends fail
+        # Rows without a key attend to all here, and become 0 afterwards: some backends compute other numbers for them.
+        keyless = None if attends is None else ~attends.any(-1, keepdim=True)
         O = torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=None if attends is None else attends | alone, dropout_p=dropout_p,
+            query, key, value, attn_mask=None if attends is None else attends | keyless, dropout_p=dropout_p,
             is_causal=is_causal, scale=scale,
         )  # fmt: skip
-        return O if alone is None else O.masked_fill(alone, 0), None
+        return O if keyless is None else O.masked_fill(keyless, 0), None
     S = query.float() @ key.float().transpose(-1, -2) * scale
     if "softcap" in parts:
         S = float(parts["softcap"]) * torch.tanh(S / float(parts["softcap"]))
@@ -655,8 +657,8 @@ def require_no_gradient(**tensors):
 
 
 def integers(name, value, shape, like, least, most):
-    """A tensor of integers of this shape, in which None is any size, on the device of `like`; and a list of them, or None
-    where the host cannot read them without waiting. One number stands for all. least, most: see numpy_arrays."""
+    """A tensor of integers of this shape, in which None is any size, on the device of `like`; and a list of them, or
+    None where the host cannot read them without waiting. One number stands for all. least, most: see numpy_arrays."""
     sizes = f"({', '.join('M' if size is None else str(size) for size in shape)})"
     allowed = f"{sizes}, whole numbers from {least} to {most} on {like.device}"
     if type(value) is int and len(shape) == 1:  # which a CUDA graph can record, unlike a copy to the GPU
