@@ -115,7 +115,7 @@ Results measure(const judge::Workspace& workspace, const MeasureRequest& request
   }
   if (!request.numbers.empty() && !measurement.found_variant)
     measurement.skip("--set: none of these stages has that variant");
-  if (request.peers) time_peers(measurement);
+  if (request.peers || !request.flash_attention_3.empty()) time_peers(measurement);
   if (request.profile) profile_stages(measurement);
   workspace.progress("");
   return std::move(measurement.results);

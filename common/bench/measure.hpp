@@ -33,12 +33,17 @@ struct MeasureRequest {
   double budget = 0.2;  ///< seconds for the timed calls of one shape
   bool peers = false, profile = false, steps = false;
   std::vector<std::string> libraries;  ///< additional peers: shared libraries with peers.py's interface
+  std::string flash_attention_3;       ///< a checkout of its repository: it is another peer; empty: none
   std::string command;                 ///< the command line, for the results
 };
 
 /// The named chapters and, unless `only`, all earlier ones. If none is named: all chapters, or with `decoding` those
 /// for decoding. InputError for an unknown chapter.
 std::vector<const book::Chapter*> wanted_chapters(const judge::Workspace& workspace, const MeasureRequest& request);
+
+/// For a request with FlashAttention-3: InputError if the folder is no complete checkout, EnvironmentError without
+/// nvcc.
+void check_flash_attention_3(const judge::Workspace& workspace, const std::filesystem::path& checkout);
 
 /// Decoding steps, with one query per head, 8 K/V heads and groups of 1, 4 and 8. The caches: about 4, 64 and 512 MiB,
 /// and one request of 65536 keys. Each contiguous, and in pages of 64, 16 and 1 keys.

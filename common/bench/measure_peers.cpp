@@ -20,9 +20,13 @@ using nlohmann::json;
 constexpr double kPeersSeconds = 1800;
 constexpr std::size_t kMostOfOutput = 2000;  // characters kept of Python's last output
 
+std::string option_of(const Measurement& m) {
+  return m.request.peers ? "--peers" : "--flash-attention-3";
+}
+
 void take_peer(Measurement& m, const json& line) {
   if (line.contains("missing")) {
-    m.skip(fmt::format("--peers: {}; WORKBOOK_PYTHON names another Python with PyTorch",
+    m.skip(fmt::format("{}: {}; WORKBOOK_PYTHON names another Python with PyTorch", option_of(m),
                        line.at("missing").get<std::string>()));
     return;
   }
@@ -35,7 +39,7 @@ void take_peer(Measurement& m, const json& line) {
   p.kind = "peer";
   p.source = line.value("library", "PyTorch");
   p.backend = Backend::cuda;
-  p.element = float16;
+  p.element = line.value("element", float16);
   const json& s = line.at("shape");
   p.shape = shape_of(s.at("pass"), mask_of(s.at("mask").get<std::string>()).value(), s.at("B"), s.at("H"), s.at("N"),
                      s.at("d"));
@@ -53,10 +57,19 @@ void take_peer(Measurement& m, const json& line) {
 }  // namespace
 
 void time_peers(Measurement& m) {
+  json libraries = json::array();
+  for (const std::string& file : m.request.libraries)
+    libraries.push_back({{"name", fs::path(file).stem().string()}, {"path", file}});
+  if (!m.request.flash_attention_3.empty()) {
+    if (const auto library = build_flash_attention_3(m))
+      libraries.push_back({{"name", kFlashAttention3}, {"path", library->string()}});
+  }
+  if (!m.request.peers && libraries.empty()) return;
   const char* named = std::getenv("WORKBOOK_PYTHON");
   const std::string python = named != nullptr ? named : "python3";
   if (worker::find_program(python).empty()) {
-    m.skip(fmt::format("--peers: {} was not found; WORKBOOK_PYTHON names another Python with PyTorch", python));
+    m.skip(
+        fmt::format("{}: {} was not found; WORKBOOK_PYTHON names another Python with PyTorch", option_of(m), python));
     return;
   }
   json shapes = json::array();
@@ -78,8 +91,9 @@ void time_peers(Measurement& m) {
     }
   }
   const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());
-  json document{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", m.request.libraries}};
-  if (m.request.decoding) document["peers"] = json::array({"SDPA FlashAttention-2", "SDPA cuDNN"});
+  json document{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", libraries}};
+  if (!m.request.peers) document["peers"] = json::array();
+  if (m.request.peers && m.request.decoding) document["peers"] = json::array({"SDPA FlashAttention-2", "SDPA cuDNN"});
   book::write_file(request, document.dump());
   worker::CommandOptions command;
   command.time = kPeersSeconds;
@@ -89,7 +103,7 @@ void time_peers(Measurement& m) {
   fs::remove(request);
   if (ended.exit_code != 0) {
     const std::size_t length = ended.output.size();
-    m.skip(fmt::format("--peers: {} ended early (exit code {}):\n{}", python, ended.exit_code,
+    m.skip(fmt::format("{}: {} ended early (exit code {}):\n{}", option_of(m), python, ended.exit_code,
                        ended.output.substr(length > kMostOfOutput ? length - kMostOfOutput : 0)));
   }
 }

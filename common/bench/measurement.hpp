@@ -96,7 +96,9 @@ void measure_device(Measurement& measurement);           ///< the device's limit
 void time_stages_on_gpu(Measurement& measurement);       ///< with the requested bytes, counted by the simulator
 void time_stages_without_gpu(Measurement& measurement);  ///< CPU stages at short lengths, kernels on the simulator
 void time_steps(Measurement& measurement);               ///< the steps within a chapter
-void time_peers(Measurement& measurement);               ///< PyTorch
-void profile_stages(Measurement& measurement);           ///< Nsight Compute's counters of stages that were timed
+void time_peers(Measurement& measurement);               ///< PyTorch, and libraries with peers.py's interface
+/// The library, compiled if the checkout has changed. Nothing, with a skipped line, if it does not run here.
+std::optional<std::filesystem::path> build_flash_attention_3(Measurement& measurement);
+void profile_stages(Measurement& measurement);  ///< Nsight Compute's counters of stages that were timed
 
 }  // namespace workbook::bench

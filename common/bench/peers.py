@@ -4,22 +4,29 @@ shapes.
 ./workbook bench --peers runs this. It reads one JSON document from the file named as its argument:
   {"budget": seconds per shape, "shapes": [{"pass": "forward", "mask": "none", "B": 1, "H": 32, "Hkv": 32,
     "Nq": 4096, "N": 4096, "d": 64}, ...],
-   "libraries": [path of a shared library, ...], "peers": [the only names of PyTorch's to time, ...]}
+   "libraries": [{"name": peer's name, "path": of a shared library}, ...],
+   "peers": [the only names of PyTorch's to time, ...]}
 "peers" may be missing: then all are timed.
 A mask is "none", "causal", "window=LEFT,RIGHT", "documents=N,N,…", "prefix=N" or "strided=WIDTH,STRIDE", optionally
 followed by "+softcap=C", "+alibi", "+lengths=N,N,…".
-A library is a peer named after its file (fa3.so: "fa3"), for the passes that it exports:
-  int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, int heads, int Nq, int Nk, int d,
-              int causal, float scale, cudaStream_t stream)
+A library is a peer for each of these functions that it exports:
+  int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, const int* sizes, float scale,
+              cudaStream_t stream)
+  int forward_fp8(const void* Q, const void* K, const void* V, void* O, float* LSE, float* Q_scales, float* K_scales,
+                  float* V_scales, const int* sizes, float scale, cudaStream_t stream)
   int backward(const void* Q, const void* K, const void* V, const void* O, const void* dO, const float* LSE, void* dQ,
-               void* dK, void* dV, float* rows, float* dQ_sum, int heads, int Nq, int Nk, int d, int causal,
-               float scale, cudaStream_t stream)
-with fp16 tensors of shape (heads, N, d), heads = B·H, LSE of (heads, Nq); rows and dQ_sum are workspace: two
-and d floats per query, with Nq padded to a multiple of 128. Both return a cudaError_t. A library is timed only if its
-results equal PyTorch's up to the rounding of fp16.
+               void* dK, void* dV, float* workspace, const int* sizes, float scale, cudaStream_t stream)
+sizes are heads, kv_heads, Nq, Nk, d, left, right: heads = B·H, kv_heads = B·Hkv, and a query attends to `left` keys
+before its own and to `right` keys after it, where -1 means all. The tensors are fp16 of shape (heads, N, d), LSE is
+(heads, Nq). forward_fp8() receives e4m3 codes and, for each K/V head, the scales by which the codes are multiplied; its
+O is bf16. The name of that peer is NAME FP8, codes given: quantisation is not timed. workspace has d + 3 floats for
+each row of Q and, if heads share K and V, 2·d for each row of K, of Nq + 128 and Nk + 128 rows per head. All functions
+return a cudaError_t: cudaErrorNotSupported for a shape that they do not support. A library is timed only if its results
+equal PyTorch's up to the rounding of fp16, or of P to e4m3.
 
 It writes one JSON object per line to descriptor 3: first {"environment": {...}} or {"missing": why nothing is timed},
-then for each shape and peer {"name", "library", "shape", "result", "message", "seconds": [...], "extra_bytes"}.
+then for each shape and peer {"name", "library", "element", "shape", "result", "message", "seconds": [...],
+"extra_bytes"}.
 
 It times like the book times its own stages: random normal inputs in fp16, several sets in rotation that together
 exceed L2, warm-up calls first, CUDA events around each call, and no synchronisation in between.
@@ -190,86 +197,134 @@ def measure_flex(shape, _, budget):
     return measure_function(lambda Q, K, V: compiled(Q, K, V, **options), tensors_of(shape, False), shape, budget)
 
 
+def window_of(shape):
+    """How many keys a query attends to before and after its own; -1: all."""
+    kind, _, sizes = shape["mask"].partition("=")
+    if kind not in ("none", "causal", "window") or "+" in sizes:
+        raise NotSupported("supported are no mask, the causal mask and windows")
+    return {"none": (-1, -1), "causal": (-1, 0)}.get(kind) or tuple(map(int, sizes.split(",")))
+
+
+def flash_options(shape):
+    """The arguments that PyTorch's functions for FlashAttention-2 have in common, for tensors (B, N, H, d)."""
+    left, right = window_of(shape)
+    common = (None, None, shape["Nq"], shape["N"], 0.0, (left, right) == (-1, 0))
+    return common, {"window_size_left": left, "window_size_right": right}
+
+
 def measure_window(shape, _, budget):
     """PyTorch's FlashAttention-2 with a window, which scaled_dot_product_attention does not expose."""
-    left, right = map(int, shape["mask"].removeprefix("window=").split(","))
-    window = {"window_size_left": left, "window_size_right": right}
-    lengths = (None, None, shape["Nq"], shape["N"])
+    common, window = flash_options(shape)
     ops = torch.ops.aten
     sets = [[tensor.transpose(1, 2) for tensor in tensors] for tensors in tensors_of(shape, False)]  # (B, N, H, d)
-    results = [ops._flash_attention_forward(*s[:3], *lengths, 0.0, False, False, **window) for s in sets]
+    results = [ops._flash_attention_forward(*s[:3], *common, False, **window) for s in sets]
 
     def forward(i):
-        return ops._flash_attention_forward(*sets[i % len(sets)][:3], *lengths, 0.0, False, False, **window)
+        return ops._flash_attention_forward(*sets[i % len(sets)][:3], *common, False, **window)
 
     def backward(i):
         (Q, K, V, dO), (O, lse, state, unused, _) = sets[i % len(sets)], results[i % len(sets)]
-        return ops._flash_attention_backward(dO, Q, K, V, O, lse, *lengths, 0.0, False, state, unused, **window)
+        return ops._flash_attention_backward(dO, Q, K, V, O, lse, *common, state, unused, **window)
 
     return timed(backward if shape["pass"] == "backward" else forward, shape, budget)
 
 
-def pointers(tensors):
-    return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+def flash_attention_2(shape, Q, K, V, dO):
+    """PyTorch's O, LSE and a function for dQ, dK and dV; all but LSE are (B, H, N, d)."""
+    common, window = flash_options(shape)
+    ops = torch.ops.aten
+    Q, K, V, dO = (tensor.transpose(1, 2) for tensor in (Q, K, V, dO))
+    O, lse, state, unused, _ = ops._flash_attention_forward(Q, K, V, *common, False, **window)
+
+    def gradients():
+        values = ops._flash_attention_backward(dO, Q, K, V, O, lse, *common, state, unused, **window)
+        return [gradient.transpose(1, 2) for gradient in values]
+
+    return O.transpose(1, 2).contiguous(), lse, gradients
 
 
-def numbers_of(shape):
-    """The arguments after the tensors."""
-    if (shape["H"], shape["Nq"]) != (shape["Hkv"], shape["N"]) or shape["mask"] not in ("none", "causal"):
-        raise NotSupported("a library supports only Hkv = H, Nk = Nq and no mask or the causal one")
-    B, H, N, d = (shape[key] for key in "BHNd")
+def caller_of(function, shape):
+    """Calls a library's function with these tensors."""
+    if shape["Nq"] != shape["N"]:
+        raise NotSupported("a library supports only Nk = Nq")
+    B, H, Hkv, Nq, N, d = (shape[key] for key in ("B", "H", "Hkv", "Nq", "N", "d"))
+    sizes = (ctypes.c_int * 7)(B * H, B * Hkv, Nq, N, d, *window_of(shape))
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    return B * H, N, N, d, int(shape["mask"] == "causal"), ctypes.c_float(1 / math.sqrt(d)), stream
+
+    def call(*tensors):
+        pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+        error = function(*pointers, sizes, ctypes.c_float(1 / math.sqrt(d)), stream)
+        if error == 801:  # cudaErrorNotSupported
+            raise NotSupported(f"{function.__name__}() does not support this shape")
+        if error != 0:
+            raise RuntimeError(f"{function.__name__}() returned {error}")
+
+    return call
+
+
+def check(name, got, expected, allowed):
+    difference = ((got.float() - expected.float()).norm() / expected.float().norm()).item()
+    if not difference <= allowed:
+        raise RuntimeError(f"its {name} differs from PyTorch's by {difference:.3g} of its norm")
 
 
 def measure_forward(shape, library, budget):
-    sets = tensors_of(shape, False)
-    lse = torch.empty(shape["B"] * shape["H"], shape["N"], device="cuda")
+    call, sets = caller_of(library.forward, shape), tensors_of(shape, False)
 
-    def call(i):
-        Q, K, V = sets[i % len(sets)][:3]
-        O = torch.empty_like(Q)
-        error = library.forward(*pointers((Q, K, V, O, lse)), *numbers_of(shape))
-        if error != 0:
-            raise RuntimeError(f"forward() returned {error}")
+    def forward(i):
+        Q, K, V, _ = sets[i % len(sets)]
+        O, lse = torch.empty_like(Q), torch.empty(Q.shape[:3], device="cuda")
+        call(Q, K, V, O, lse)
         return O
 
-    O = call(0)
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.no_grad():
-        expected = scaled_dot_product_attention(*sets[0][:3], is_causal=shape["mask"] == "causal")
-    difference = (O.float() - expected.float()).abs().max().item()
+    difference = (forward(0).float() - flash_attention_2(shape, *sets[0])[0].float()).abs().max().item()
     if not difference <= 4e-3:  # one unit in the last place of an O of size 4
         raise RuntimeError(f"its O differs from PyTorch's by up to {difference:.3g}")
-    return timed(call, shape, budget)
+    return timed(forward, shape, budget)
+
+
+def codes_of(tensor, Hkv):
+    """The e4m3 codes of a tensor (B, heads, N, d), their scales (B, Hkv), and what they stand for in fp16."""
+    heads = tensor.float().reshape(tensor.shape[0], Hkv, -1)
+    scales = heads.abs().amax(-1) / 448  # the largest number of e4m3
+    codes = (heads / scales[..., None]).to(torch.float8_e4m3fn)
+    return codes.reshape(tensor.shape), scales, (codes.float() * scales[..., None]).half().reshape(tensor.shape)
+
+
+def measure_forward_fp8(shape, library, budget):
+    call = caller_of(library.forward_fp8, shape)
+    sets, expected = [], None
+    for *tensors, dO in tensors_of(shape, False):
+        codes, scales, decoded = zip(*(codes_of(tensor, shape["Hkv"]) for tensor in tensors))
+        sets.append((codes, scales))
+        if expected is None:
+            expected = flash_attention_2(shape, *decoded, dO)[0]
+
+    def forward(i):
+        (Q, K, V), scales = sets[i % len(sets)]
+        O, lse = torch.empty_like(Q, dtype=torch.bfloat16), torch.empty(Q.shape[:3], device="cuda")
+        call(Q, K, V, O, lse, *scales)
+        return O
+
+    check("O", forward(0), expected, 1 / 16)  # e4m3 rounds an element of P by at most a sixteenth
+    return timed(forward, shape, budget)
 
 
 def measure_backward(shape, library, budget):
-    B, H, N, d = (shape[key] for key in "BHNd")
-    numbers = numbers_of(shape)
-    sets = tensors_of(shape, False)
-    rows = B * H * ((N + 127) // 128 * 128)
-    scratch = [torch.empty(rows * floats, device="cuda") for floats in (2, d)]
-    flash = torch.ops.aten._scaled_dot_product_flash_attention
-    results = [flash(*s[:3], is_causal=shape["mask"] == "causal")[:2] for s in sets]  # O and LSE
+    call, sets = caller_of(library.backward, shape), tensors_of(shape, False)
+    B, H, Hkv, Nq, N, d = (shape[key] for key in ("B", "H", "Hkv", "Nq", "N", "d"))
+    floats = B * H * (Nq + 128) * (d + 3) + (B * Hkv * (N + 128) * 2 * d if Hkv != H else 0)
+    results = [flash_attention_2(shape, *tensors) for tensors in sets]
 
-    def call(i):
-        Q, K, V, dO = sets[i % len(sets)]
-        gradients = [torch.empty_like(Q) for _ in range(3)]
-        tensors = (Q, K, V, results[i % len(sets)][0], dO, results[i % len(sets)][1], *gradients, *scratch)
-        error = library.backward(*pointers(tensors), *numbers)
-        if error != 0:
-            raise RuntimeError(f"backward() returned {error}")
+    def backward(i):
+        (Q, K, V, dO), (O, lse, _) = sets[i % len(sets)], results[i % len(sets)]
+        gradients = [torch.empty_like(tensor) for tensor in (Q, K, V)]
+        call(Q, K, V, O, dO, lse, *gradients, torch.empty(floats, device="cuda"))
         return gradients
 
-    got = call(0)
-    Q, K, V, dO = (tensor.clone().requires_grad_(True) for tensor in sets[0])
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        O = scaled_dot_product_attention(Q, K, V, is_causal=shape["mask"] == "causal")
-    for name, mine, expected in zip(("dQ", "dK", "dV"), got, torch.autograd.grad(O, (Q, K, V), dO)):
-        difference = ((mine.float() - expected.float()).norm() / expected.float().norm()).item()
-        if not difference <= 4e-3:  # both round P and dS to fp16, and the gradients
-            raise RuntimeError(f"its {name} differs from PyTorch's by {difference:.3g} of its norm")
-    return timed(call, shape, budget)
+    for name, mine, expected in zip(("dQ", "dK", "dV"), backward(0), results[0][2]()):
+        check(name, mine, expected, 4e-3)  # both round P and dS to fp16, and the gradients
+    return timed(backward, shape, budget)
 
 
 def main():
@@ -282,19 +337,23 @@ def main():
             "cuDNN": str(torch.backends.cudnn.version()),
         }
     )
-    passes = {"forward": measure_forward, "backward": measure_backward}
-    libraries = [(path, ctypes.CDLL(str(path))) for path in map(pathlib.Path, request.get("libraries", []))]
+    functions = {"forward": measure_forward, "forward_fp8": measure_forward_fp8, "backward": measure_backward}
+    libraries = [(one["name"], one["path"], ctypes.CDLL(one["path"])) for one in request.get("libraries", [])]
     for shape in request["shapes"]:
         peers = [(name, "PyTorch", measure_backend, backend) for name, backend in BACKENDS]
         peers.append(("FlexAttention", "PyTorch", measure_flex, None))
         if shape["mask"].startswith("window=") and "+" not in shape["mask"]:
             peers.append(("FlashAttention-2 window", "PyTorch", measure_window, None))
         peers = [peer for peer in peers if peer[0] in request.get("peers", [peer[0]])]
-        for path, exports in libraries:
-            if hasattr(exports, shape["pass"]):
-                peers.append((path.stem, path.name, passes[shape["pass"]], exports))
+        for name, path, exports in libraries:
+            for function, measure in functions.items():
+                if function.startswith(shape["pass"]) and hasattr(exports, function):
+                    fp8 = " FP8, codes given" if function == "forward_fp8" else ""
+                    peers.append((name + fp8, pathlib.Path(path).name, measure, exports))
         for name, library, measure, of in peers:
-            answer = {"name": name, "library": library, "shape": shape, "result": "ok", "message": "", "seconds": [], "extra_bytes": None}
+            element = "float8" if measure is measure_forward_fp8 else "float16"
+            answer = {"name": name, "library": library, "element": element, "shape": shape, "result": "ok"}
+            answer.update(message="", seconds=[], extra_bytes=None)
             try:
                 answer["seconds"], answer["extra_bytes"] = measure(shape, of, request["budget"])
             except torch.OutOfMemoryError as error:

@@ -80,6 +80,15 @@ bool Results::decoding() const {
          });
 }
 
+std::string Results::own_section() const {
+  if (decoding()) return "decoding";
+  if (!environment.contains(kFlashAttention3)) return "";
+  const auto any = [&](auto what) { return std::ranges::any_of(points, what); };
+  if (any([](const Point& p) { return p.shape.mask.kind == Mask::window; })) return "flash_attention_3_windows";
+  if (any([](const Point& p) { return p.shape.H() != p.shape.Hkv(); })) return "flash_attention_3_groups";
+  return "flash_attention_3";
+}
+
 const Point* Results::find(const std::string& name, const std::string& pass, const Mask& mask, std::int64_t N,
                            std::int64_t d) const {
   const auto found = std::ranges::find_if(points, [&](const Point& p) {

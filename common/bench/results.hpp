@@ -87,6 +87,10 @@ struct Roofs {
 /// The dense fp16 peak (fp32 accumulation) of a GPU by its name, from NVIDIA's data sheets; nothing if it is not known.
 std::optional<double> peak_flops(const std::string& gpu);
 
+/// The peer that --flash-attention-3 builds, and the environment's key with its commit; its FP8 kernel is another peer.
+inline constexpr const char* kFlashAttention3 = "FlashAttention-3";
+inline constexpr const char* kFlashAttention3FP8 = "FlashAttention-3 FP8, codes given";
+
 struct Results {
   std::map<std::string, std::string> environment;  ///< "GPU" -> "NVIDIA H200", …
   Roofs roofs;
@@ -95,6 +99,9 @@ struct Results {
 
   bool on_gpu() const;    ///< whether the results include GPU times
   bool decoding() const;  ///< whether all GPU times are of one query per head and more keys, and there are some
+  /// The only section of notes/results.md that this run fills; empty: all but these. For runs of decoding, and of
+  /// FlashAttention-3: without groups and windows, with groups, or with windows.
+  std::string own_section() const;
   /// The GPU's point, with or without a time; null if there is none.
   const Point* find(const std::string& name, const std::string& pass, const Mask& mask, std::int64_t N,
                     std::int64_t d) const;

@@ -139,7 +139,8 @@ int bench(const Session& session, const BenchOptions& given) {
         options.libraries.front());
   }
   const bool defaults = options.elements.empty() && options.numbers.empty() && options.batch == 0 &&
-                        options.heads == 0 && options.group == 1 && given.queries == 0;
+                        options.heads == 0 && given.queries == 0 &&
+                        (options.group == 1 || !options.flash_attention_3.empty());
   if (options.publish && !defaults) {
     fail_input(
         "--publish, --element, --set, --batch, --heads, --group, --queries: the page shows each chapter with its "
@@ -150,6 +151,7 @@ int bench(const Session& session, const BenchOptions& given) {
   }
   if (options.from.empty())
     bench::wanted_chapters(session, options);  // refuses an unknown chapter before anything is written
+  if (!options.flash_attention_3.empty()) bench::check_flash_attention_3(session, options.flash_attention_3);
   // Created before anything is measured. Parent folders are created only for the default.
   const fs::path default_folder = session.toolchain.build_folder / "bench";
   if (options.out.empty()) fs::create_directories(default_folder);
@@ -161,7 +163,7 @@ int bench(const Session& session, const BenchOptions& given) {
                options.from.empty() ? "this run has" : options.from + " holds");
   }
   std::vector<bench::Figure> figures;  // over N
-  if (!results.decoding()) figures = bench::figures(results);
+  if (results.own_section().empty()) figures = bench::figures(results);
   const json document = bench::to_json(results);
   std::vector<std::string> written;
   if (options.from.empty()) {
@@ -171,7 +173,7 @@ int bench(const Session& session, const BenchOptions& given) {
   }
   std::string no_plots;
   if (figures.empty()) {
-    no_plots = results.on_gpu() ? "no plots of decoding" : "no plots: they need GPU times";
+    no_plots = results.on_gpu() ? "no plots of this section of notes/results.md" : "no plots: they need GPU times";
   } else if (!not_drawn.empty()) {
     no_plots = fmt::format("no plots: {}. Or draw them on another machine: ./workbook bench --from {}", not_drawn,
                            session.shown(folder / "results.json"));

@@ -156,6 +156,10 @@ Runner declare_bench(Options& options) {
       .option("--library", given->libraries,
               "With --peers: also time this shared library's forward() (common/bench/peers.py)")
       .allow(not_empty("a file name"));
+  options
+      .option("--flash-attention-3", given->flash_attention_3,
+              "Also build and time FlashAttention-3 from this checkout of Dao-AILab/flash-attention")
+      .allow(not_empty("a folder"));
   options.flag("--profile", given->profile, "Also collect Nsight Compute's counters for each stage");
   options.flag("--steps", given->steps, "Also time the steps within each chapter");
   options.flag("--chapters", given->own, "Time your own stages instead of the book's");
@@ -163,7 +167,7 @@ Runner declare_bench(Options& options) {
       .allow(not_empty("a folder"));
   options.option("--from", given->from, "Show the results in this file instead of measuring")
       .allow(not_empty("a file name"))
-      .excludes({"--peers", "--profile", "--steps"});
+      .excludes({"--peers", "--flash-attention-3", "--profile", "--steps"});
   options.flag("--publish", given->publish, "Maintainers: write the tables and plots to notes/results.md");
   given->command = "./workbook";
   for (std::size_t i = 0; i < options.words().size(); ++i) {

@@ -208,3 +208,21 @@ TEST_CASE("bench --library requires --peers and an existing file") {
   expect_refused(book.run(small_bench({"--library", "none.so"})), 2, {"--library: a library is timed as a peer"});
   expect_refused(book.run(small_bench({"--peers", "--library", "none.so"})), 2, {"--library none.so: no such file"});
 }
+
+TEST_CASE("bench --flash-attention-3 requires a checkout with its submodule, nvcc and a Hopper GPU") {
+  const WorkbookCopy book;
+  const std::filesystem::path checkout = scratch("flash-attention");
+  const auto run = [&] { return book.run(small_bench({"--flash-attention-3", checkout.string()})); };
+  const std::string option = "--flash-attention-3 " + checkout.string();
+  expect_refused(run(), 2, {option + ": the file hopper/flash.h does not exist", "a checkout of github.com/Dao-AILab"});
+  book::write_file(checkout / "hopper/flash.h", "");
+  expect_refused(run(), 2, {option, "cutlass.h does not exist", "submodule update --init csrc/cutlass"});
+  book::write_file(checkout / "csrc/cutlass/include/cutlass/cutlass.h", "");
+  if (has_gpu()) SKIP("this machine has a GPU");
+  const Ran ran = run();
+  INFO(ran.out << ran.err);
+  CHECK((ran.exit_code == 3 ? contains(ran.err, option + ": it is compiled by nvcc")
+                            : contains(ran.out, "--flash-attention-3: its kernels need a GPU of compute capability")));
+  expect_refused(book.run({"bench", "--from", made_up_file(), "--flash-attention-3", checkout.string()}), 2,
+                 {"--from", "--flash-attention-3"});
+}
