@@ -33,6 +33,17 @@ std::string spread_text(const Times& times) {
   return fmt::format("{:.1f}%", 50 * (times.high - times.low) / times.median);
 }
 
+/// The run's command and the values of these keys of its environment.
+std::string run_text(const Results& results, const std::vector<std::string>& keys) {
+  std::string text;
+  if (const auto command = results.environment.find("command"); command != results.environment.end())
+    text += fmt::format("```sh\n{}\n```\n\n", command->second);
+  for (const std::string& key : keys)
+    if (const auto value = results.environment.find(key); value != results.environment.end())
+      text += fmt::format("{} {}, ", key, value->second);
+  return text;
+}
+
 std::string percent(std::optional<double> part, std::optional<double> whole) {
   return part && whole ? fmt::format("{:.0f}%", 100 * *part / *whole) : "-";
 }
@@ -107,7 +118,7 @@ std::string environment_section(const Results& results) {
 
 /// One row per name and one column per N with `cell` of that point; empty if there is no point.
 std::string over_lengths(const Results& results, const std::string& title, const std::string& pass, const Mask& mask,
-                         std::int64_t d, std::string (*cell)(const Point&)) {
+                         std::int64_t d, const std::function<std::string(const Point&)>& cell) {
   std::vector<std::vector<std::string>> rows{{title}};
   for (const std::int64_t N : results.lengths()) rows[0].push_back(fmt::format("N = {}", N));
   const Point* first = nullptr;
@@ -123,8 +134,10 @@ std::string over_lengths(const Results& results, const std::string& title, const
     if (any) rows.push_back(row);
   }
   if (first == nullptr) return "";
-  return fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass_text(pass, mask), d,
-                     first->shape.B() * first->shape.N(), first->shape.H(), markdown(rows));
+  const std::int64_t group = first->shape.H() / first->shape.Hkv();
+  return fmt::format("### {}, d = {}, B·N = {}, H = {}{}\n\n{}\n", pass_text(pass, mask), d,
+                     first->shape.B() * first->shape.N(), first->shape.H(),
+                     group == 1 ? "" : fmt::format(", groups of {}", group), markdown(rows));
 }
 
 std::string speed_section(const Results& results) {
@@ -310,12 +323,7 @@ std::string over_caches(const Results& results, const std::function<std::string(
 }
 
 std::string decoding_section(const Results& results) {
-  std::string text;
-  if (const auto command = results.environment.find("command"); command != results.environment.end())
-    text += fmt::format("```sh\n{}\n```\n\n", command->second);
-  for (const char* key : {"GPU", "date", "driver", "CUDA", "PyTorch", "cuDNN"})
-    if (const auto value = results.environment.find(key); value != results.environment.end())
-      text += fmt::format("{} {}, ", key, value->second);
+  std::string text = run_text(results, {"GPU", "date", "driver", "CUDA", "PyTorch", "cuDNN"});
   const auto& copy = results.roofs.copy_bytes;
   text += fmt::format("copy in device memory, read + written, {}.\n\n",
                       copy ? three_digits(*copy / 1e12) + " TB/s" : "not measured");
@@ -330,6 +338,32 @@ std::string decoding_section(const Results& results) {
             const double speed = bytes_of_cache(p.shape.shape) / p.times->median;
             return copy ? fmt::format("{:.2f}", speed / *copy) : "-";
           });
+  return text;
+}
+
+/// The speed of all, and in brackets its ratio to that of FlashAttention-3 (for FP8: of its FP8 kernel).
+std::string flash_attention_3_section(const Results& results) {
+  std::vector<Mask> masks;
+  double spread = 0;
+  for (const Point& p : results.points) {
+    if (std::ranges::find(masks, p.shape.mask) == masks.end()) masks.push_back(p.shape.mask);
+    if (p.backend == Backend::cuda && p.times)
+      spread = std::max(spread, (p.times->high - p.times->low) / 2 / p.times->median);
+  }
+  std::string text = run_text(results, {"GPU", "date", "driver", "CUDA", "PyTorch", kFlashAttention3});
+  text += fmt::format("spread of the times at most {:.1f} %.\n\n", 100 * spread);
+  const auto cell = [&](const Point& p) {
+    if (!p.times) return p.result;
+    const std::string speed = three_digits(flops_per_second(p) / 1e12);
+    const std::string beside = p.element == float8 ? kFlashAttention3FP8 : kFlashAttention3;
+    const Point* other = results.find(beside, p.shape.pass, p.shape.mask, p.shape.N(), p.shape.d());
+    if (p.name == beside || other == nullptr || !other->times) return speed;
+    return fmt::format("{} ({:.2f})", speed, other->times->median / p.times->median);
+  };
+  for (const char* pass : {"forward", "backward"})
+    for (const Mask& mask : masks)
+      for (const std::int64_t d : results.head_dims())
+        text += over_lengths(results, "TFLOP/s (over FlashAttention-3)", pass, mask, d, cell);
   return text;
 }
 
@@ -397,7 +431,8 @@ std::string terminal_table(const Results& results) {
 
 std::map<std::string, std::string> page_sections(const Results& results, const std::vector<book::Chapter>& chapters,
                                                  const std::vector<Figure>& figures, const std::string& figure_folder) {
-  if (results.decoding()) return {{"decoding", trimmed(decoding_section(results))}};
+  if (const std::string own = results.own_section(); !own.empty())
+    return {{own, trimmed(own == "decoding" ? decoding_section(results) : flash_attention_3_section(results))}};
   std::map<std::string, std::string> sections{{"environment", environment_section(results)},
                                               {"goals", goals_section(results, chapters)},
                                               {"speed", speed_section(results)},

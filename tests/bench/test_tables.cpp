@@ -3,6 +3,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <sstream>
 
+#include "common/attention/mask_text.hpp"
 #include "common/bench/measure.hpp"
 #include "common/bench/tables.hpp"
 #include "common/book/files.hpp"
@@ -119,6 +120,40 @@ TEST_CASE("results of decoding become a section of their own: times, over cuDNN,
   CHECK_THAT(text, ContainsSubstring("| 128, 4, 32, 4096 | 512 MiB | 0.50 | 0.25 | 0.25 | 0.25 | 1.00 |"));
   const std::string page = workbook::book::read_file(std::string(WORKBOOK_SOURCE) + "/notes/results.md");
   CHECK_THAT(publish(page, "notes/results.md", sections), ContainsSubstring("| 128, 8, 1, 65536 | 256 MiB | 134 |"));
+}
+
+TEST_CASE("results with FlashAttention-3 become a section of their own: speeds, and their ratios to its speeds") {
+  Results results = made_up_results();
+  results.environment[kFlashAttention3] = "commit 0123456789ab";
+  const auto add = [&](const std::string& name, bool causal, double speed, workbook::Element element) {
+    for (const std::int64_t N : {4096, 8192}) {
+      const auto shape = usual_shape("forward", causal, N, 64);
+      results.points.push_back(made_up_point(name, name[0] == 'F' ? "peer" : "stage", shape, speed));
+      results.points.back().element = element;
+    }
+  };
+  add("12_fp8", true, 600, workbook::float8);
+  add(kFlashAttention3, true, 240, workbook::float16);
+  add(kFlashAttention3FP8, true, 800, workbook::float8);
+  const auto sections = page_sections(results, {}, {}, "figures");
+  REQUIRE(sections.size() == 1);
+  const std::string& text = sections.at("flash_attention_3");
+  CHECK_THAT(text, ContainsSubstring("GPU Imagined GPU, FlashAttention-3 commit 0123456789ab, spread of the times at "
+                                     "most 1.0 %."));
+  CHECK_THAT(text, ContainsSubstring("### forward, causal, d = 64, B·N = 16384, H = 32\n"));
+  CHECK_THAT(text, ContainsSubstring("| 05_causal | 180 (0.75) | 180 (0.75) |"));
+  CHECK_THAT(text, ContainsSubstring("| 12_fp8 | 600 (0.75) | 600 (0.75) |"));
+  CHECK_THAT(text, ContainsSubstring("| FlashAttention-3 | 240 | 240 |"));
+  CHECK_THAT(text, ContainsSubstring("| FlashAttention-3 FP8, codes given | 800 | 800 |"));
+  CHECK_THAT(text, ContainsSubstring("| 01_naive_attention | 50.0 | out of memory |"));
+
+  results.points.back().shape.shape.Hkv /= 4;
+  CHECK(results.own_section() == "flash_attention_3_groups");
+  results.points.back().shape.mask = workbook::mask_of("window=64,0").value();
+  CHECK(results.own_section() == "flash_attention_3_windows");
+  const std::string page = workbook::book::read_file(std::string(WORKBOOK_SOURCE) + "/notes/results.md");
+  for (const char* section : {"flash_attention_3", "flash_attention_3_groups", "flash_attention_3_windows"})
+    CHECK_THAT(publish(page, "notes/results.md", {{section, "the section\n"}}), ContainsSubstring("the section\n"));
 }
 
 TEST_CASE("only the text between the markers is replaced, and a second run gives the same page") {
