@@ -58,8 +58,10 @@ Killed killed_in(const judge::ChapterRun& run, const Mutant& mutant, const Sente
           mutant.killed.whole};
 }
 
-bool same(const Killed& a, const Killed& b) {
-  return a.result == b.result && a.test == b.test && a.reported == b.reported;
+/// A cause that is told as the wrong solution itself is right, whatever was told before.
+bool as_good_as(const Killed& now, const Killed& recorded) {
+  return now.reported == book::kItself ||
+         (now.result == recorded.result && now.test == recorded.test && now.reported == recorded.reported);
 }
 
 std::string text_of(const Killed& killed) {
@@ -117,7 +119,7 @@ void report(const Mutant& mutant, const Killed& now, Findings& findings) {
     findings.problems.push_back(
         fmt::format("{} is reported as {}", where, now.reported.substr(std::string(kAnother).size())));
   } else {
-    findings.expect(same(now, mutant.killed),
+    findings.expect(as_good_as(now, mutant.killed),
                     fmt::format("{}: {}; recorded in killed_by.tsv: {}", where, text_of(now), text_of(mutant.killed)));
   }
 }
@@ -126,8 +128,10 @@ void report(const Mutant& mutant, const Killed& now, Findings& findings) {
 void write_records(const Inspection& inspection, const Examined& all, Findings& findings) {
   for (const Chapter* chapter : inspection.chapters) {
     std::vector<Mutant> mutants;
+    bool worse = false;
     for (std::size_t i = 0; i < all.mutants.size(); ++i) {
       if (all.variants[i].chapter != chapter) continue;
+      worse = worse || !as_good_as(all.now[i], all.mutants[i].killed);
       mutants.push_back(all.mutants[i]);
       mutants.back().killed = all.now[i];
     }
@@ -136,8 +140,9 @@ void write_records(const Inspection& inspection, const Examined& all, Findings& 
     if (std::filesystem::exists(path) ? book::read_file(path) == text : mutants.empty()) continue;
     const auto written = inspection.workspace.toolchain.build_folder / "check" / "killed_by" / chapter->name();
     book::write_file(written, text);
-    findings.problems.push_back(
-        fmt::format("if these results are right: cp {} {}", written.string(), inspection.workspace.shown(path)));
+    const std::string copy = fmt::format("cp {} {}", written.string(), inspection.workspace.shown(path));
+    if (worse) findings.problems.push_back("if these results are right: " + copy);
+    if (!worse) findings.detail += "; more causes are told than recorded: " + copy;
   }
 }
 
@@ -164,12 +169,12 @@ void check_mutants(Inspection& inspection, Findings& findings) {
     report(all.mutants[i], all.now[i], findings);
     inspection.mutants.push_back(verdict_of(all.mutants[i], *all.variants[i].chapter, all.now[i]));
   }
-  write_records(inspection, all, findings);
   const auto reported = [&](const char* what) {
     return std::ranges::count_if(all.now, [&](const Killed& now) { return now.reported.starts_with(what); });
   };
   findings.detail = fmt::format("{} wrong solutions: {} reported as themselves, {} among others, {} without a cause",
                                 all.now.size(), reported(book::kItself), reported("one of "), reported(kNothing));
+  write_records(inspection, all, findings);
 }
 
 namespace {

@@ -58,7 +58,8 @@ std::optional<Cause> cause_of(const std::vector<Evidence>& list, const std::vect
     cause.also.push_back(different[i]->id);
     if (i == 1) cause.sentence += " Or: " + different[i]->sentence;
   }
-  if (different.size() > 2)
+  if (different.size() == 3) cause.sentence += " Or a third mistake that looks the same here.";
+  if (different.size() > 3)
     cause.sentence += fmt::format(" Or one of {} other mistakes that look the same here.", different.size() - 2);
   return cause;
 }

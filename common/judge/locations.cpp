@@ -80,9 +80,13 @@ void explain_given_line(const Workspace& workspace, simt::Report& report) {
 }  // namespace
 
 void name_locations(const Workspace& workspace, const Plan& plan, std::vector<simt::Report>& reports) {
+  const auto name_side = [&](simt::Side& side) {
+    name_location(workspace, plan, side.source);
+    side.action = as_the_reader_knows(std::move(side.action), plan);  // "… the stream created at rank.hpp:27) reads"
+  };
   for (simt::Report& report : reports) {
-    name_location(workspace, plan, report.side.source);
-    if (report.other) name_location(workspace, plan, report.other->source);
+    name_side(report.side);
+    if (report.other) name_side(*report.other);
     explain_given_line(workspace, report);
   }
 }

@@ -319,7 +319,8 @@ const Tensor* tensor_beyond_32_bits(std::uintptr_t address) {
   refuse(lane, finding_of(lane, Mistake::truncated_offset, pc, action_of(access),
                           words(size, " bytes, a multiple of 2^32 bytes away from ", meant.name,
                                 ": the offset has lost its upper bits"),
-                          "multiply as std::int64_t: two ints multiplied are an int, whatever it is assigned to",
+                          "keep the offset in std::int64_t, in variables and shuffles as well as in the multiplication: two ints "
+                          "multiplied are an int, whatever it is assigned to",
                           {meant.name, ""}));
 }
 

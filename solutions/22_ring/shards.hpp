@@ -46,8 +46,8 @@ struct Shards {
 };
 
 /// A step of a rank: its queries from first_query on attend to the first `keys` of the source's keys. If causal, the
-/// last of the rank's queries attends to all of these keys, and each earlier one to one key less. After the step, the
-/// queries before `finished` have seen all of their keys.
+/// rank's last query attends to all of these keys, the one before it to all but the last key, and so on. After the
+/// step, the queries before `finished` have seen all of their keys.
 struct Step {
   int source;
   std::int64_t first_query, keys, finished;
