@@ -96,7 +96,7 @@ void compare(const worker::Call& call, const Answer& got, const RunVersion& run)
   const Clock::time_point start = Clock::now();
   if (const auto books = run_answer(call, run, 0, 0)) {
     // A wrong solution may not end. After one that did not, the next waits for a new process.
-    const double patience = std::max(1.0, 20 * seconds_since(start));
+    const double patience = std::max({1.0, subject->second.wrong_seconds / 20, 20 * seconds_since(start)});
     std::erase_if(comparing.candidates, [&](judge::Evidence& each) {
       if (seconds_since(start) > subject->second.wrong_seconds) return true;
       const auto wrong = run_answer(call, run, each.version, patience);
