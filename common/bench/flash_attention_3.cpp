@@ -35,15 +35,27 @@ std::optional<fs::path> build_flash_attention_3(Measurement& m) {
     return std::nullopt;
   }
   worker::WorkerJob job;
-  job.name = "flash_attention_3";
+  job.name = m.request.decoding ? "flash_attention_3_decoding" : "flash_attention_3";
   job.backend = Backend::cuda;
   job.makes = worker::WorkerJob::part;
   job.architecture = "sm_90a";
   job.include = hopper;
   job.sources = {m.workspace.book.root / "common" / "bench" / "flash_attention_3.cu"};
-  for (const char* kernels : {"bwd_hdim128_fp16", "bwd_hdim64_fp16", "fwd_hdim128_fp16", "fwd_hdim64_fp16",
-                              "fwd_hdim128_e4m3", "fwd_hdim64_e4m3"})
-    job.sources.push_back(hopper / "instantiations" / fmt::format("flash_{}_sm90.cu", kernels));
+  std::vector<std::string> kernels{"fwd_hdim128_fp16", "fwd_hdim64_fp16"},
+      without{"SOFTCAP", "PAGEDKV", "APPENDKV", "VARLEN", "SM8x"};
+  const auto add = [](auto& to, std::initializer_list<const char*> more) {
+    to.insert(to.end(), more.begin(), more.end());
+  };
+  if (m.request.decoding) {
+    add(kernels,
+        {"fwd_hdim128_fp16_packgqa", "fwd_hdim64_fp16_packgqa", "fwd_hdim128_fp16_split", "fwd_hdim64_fp16_split"});
+    add(without, {"LOCAL", "CLUSTER"});  // clusters are for two tiles of rows, and decoding has one
+  } else {
+    add(kernels, {"bwd_hdim128_fp16", "bwd_hdim64_fp16", "fwd_hdim128_e4m3", "fwd_hdim64_e4m3"});
+    add(without, {"SPLIT", "PACKGQA"});
+  }
+  for (const std::string& name : kernels)
+    job.sources.push_back(hopper / "instantiations" / fmt::format("flash_{}_sm90.cu", name));
   // The flags of its hopper/setup.py.
   job.flags = {fmt::format("-I{}", (checkout / "csrc" / "cutlass" / "include").string()),
                "--use_fast_math",
@@ -52,8 +64,7 @@ std::optional<fs::path> build_flash_attention_3(Measurement& m) {
                "-DNDEBUG",
                "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED",
                "-DCUTLASS_ENABLE_GDC_FOR_SM90"};
-  for (const char* part : {"SOFTCAP", "PAGEDKV", "APPENDKV", "SPLIT", "PACKGQA", "VARLEN", "SM8x"})
-    job.flags.push_back(fmt::format("-DFLASHATTENTION_DISABLE_{}", part));
+  for (const std::string& part : without) job.flags.push_back(fmt::format("-DFLASHATTENTION_DISABLE_{}", part));
   m.workspace.progress("building FlashAttention-3, once (two minutes on 16 cores)");
   // A build folder of its own: then no other build discards what ninja has recorded.
   worker::Toolchain toolchain = m.workspace.toolchain;
@@ -61,7 +72,7 @@ std::optional<fs::path> build_flash_attention_3(Measurement& m) {
   fs::create_directories(toolchain.build_folder);
   const worker::WorkerBuilt built = worker::build_workers(toolchain, {job}).at(job.name);
   std::string log = built.log;
-  const fs::path library = toolchain.build_folder / "flash_attention_3.so";
+  const fs::path library = toolchain.build_folder / (job.name + ".so");
   if (built.ok) {
     std::vector<std::string> link = toolchain.backends.at(Backend::cuda).link;
     link.insert(link.end(), {"-shared", "-o", library.string()});

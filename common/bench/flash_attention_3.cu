@@ -1,13 +1,21 @@
 // FlashAttention-3's kernels for Hopper with the interface of peers.py, without PyTorch's C++ part. Compiled against
 // the folder hopper/ of a checkout (flash_attention_3.cpp). The parameters are those that its hopper/flash_api.cpp
-// sets. Its kernels that pack the heads of a group into one tile are left out: for Nq = Nk it selects them only if Nq
-// is short.
+// sets. It is compiled for one of two libraries: with FLASHATTENTION_DISABLE_SPLIT for Nq = Nk, without it for
+// decoding. For Nq = Nk, the kernels that pack the heads of a group into one tile are left out: they are selected only
+// if Nq is short.
 #include <cuda_runtime.h>
 #include <cutlass/numeric_types.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "flash.h"
+#include "heuristics.h"
+#include "tile_size.h"
+#ifndef FLASHATTENTION_DISABLE_SPLIT
+#include "flash_fwd_combine_launch_template.h"
+#endif
 
 namespace {
 
@@ -40,6 +48,8 @@ Flash_bwd_params parameters(const void* Q, const void* K, const void* V, const v
   cudaDeviceGetAttribute(&p.num_sm, cudaDevAttrMultiProcessorCount, device);
   return p;
 }
+
+#ifdef FLASHATTENTION_DISABLE_SPLIT
 
 template <class Element>
 int run_forward(Flash_bwd_params& p, cudaStream_t stream) {
@@ -99,3 +109,50 @@ extern "C" int backward(const void* Q, const void* K, const void* V, const void*
     return cudaErrorNotSupported;
   return cudaGetLastError();
 }
+
+#else
+
+template <int d>
+int run_decoding(Flash_bwd_params& p, cudaStream_t stream) {
+  constexpr auto tile = tile_size_fwd_sm90(d, d, /*is_causal=*/false, /*is_local=*/false);
+  constexpr int tile_rows = std::get<0>(tile), tile_keys = std::get<1>(tile);
+  const int group = p.h / p.h_k, rows = rounded_up(group * p.seqlen_q, tile_rows) / tile_rows;
+  p.num_splits = num_splits_heuristic(p.b * p.h_k * rows, p.num_sm, rounded_up(p.seqlen_k, tile_keys) / tile_keys, rows,
+                                      p.seqlen_k * 2 * d * 2, /*is_causal_or_local=*/false, /*max_splits=*/128);
+  p.pack_gqa = p.num_splits > 1 || (group > 1 && should_pack_gqa(/*varlen_q=*/false, p.seqlen_q, group, tile_rows));
+  if (p.num_splits == 1) {
+    if (p.pack_gqa)
+      run_mha_fwd_<90, cutlass::half_t, d, d, false, false, false, true>(p, stream);
+    else
+      run_mha_fwd_<90, cutlass::half_t, d, d, false, false, false, false>(p, stream);
+    return cudaGetLastError();
+  }
+  static float* partial = nullptr;  // O and LSE of each split; the largest so far
+  static size_t size = 0;
+  p.oaccum_row_stride = d, p.oaccum_head_stride = int64_t(p.seqlen_q) * d, p.lseaccum_head_stride = p.seqlen_q;
+  p.oaccum_batch_stride = p.h * p.oaccum_head_stride, p.lseaccum_batch_stride = p.h * p.lseaccum_head_stride;
+  p.oaccum_split_stride = p.b * p.oaccum_batch_stride, p.lseaccum_split_stride = p.b * p.lseaccum_batch_stride;
+  const size_t outputs = size_t(p.num_splits) * p.oaccum_split_stride;
+  if (const size_t all = outputs + p.num_splits * p.lseaccum_split_stride; all > size) {
+    cudaFree(partial);
+    if (const cudaError_t error = cudaMalloc(&partial, all * sizeof(float)); error != cudaSuccess) return error;
+    size = all;
+  }
+  p.oaccum_ptr = partial, p.softmax_lseaccum_ptr = partial + outputs;
+  run_mha_fwd_<90, cutlass::half_t, d, d, true, false, false, true>(p, stream);
+  run_mha_fwd_combine_<cutlass::half_t, float, d>(p, stream, /*enable_pdl=*/true);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+extern "C" int forward_decoding(const void* Q, const void* K, const void* V, void* O, float* LSE, const int* sizes,
+                                float scale, cudaStream_t stream) {
+  Flash_bwd_params p = parameters(Q, K, V, O, LSE, sizes, scale);
+  if (p.is_causal || p.is_local || p.seqlen_q != 1) return cudaErrorNotSupported;
+  p.b = p.b_k = sizes[7], p.h /= p.b, p.h_k /= p.b;
+  p.q_batch_stride /= p.b, p.o_batch_stride /= p.b, p.k_batch_stride /= p.b, p.v_batch_stride /= p.b;
+  return p.d == 64 ? run_decoding<64>(p, stream) : p.d == 128 ? run_decoding<128>(p, stream) : cudaErrorNotSupported;
+}
+
+#endif

@@ -12,24 +12,26 @@ followed by "+softcap=C", "+alibi", "+lengths=N,N,…".
 A library is a peer for each of these functions that it exports:
   int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, const int* sizes, float scale,
               cudaStream_t stream)
+  int forward_decoding(the same)
   int forward_fp8(const void* Q, const void* K, const void* V, void* O, float* LSE, float* Q_scales, float* K_scales,
                   float* V_scales, const int* sizes, float scale, cudaStream_t stream)
   int backward(const void* Q, const void* K, const void* V, const void* O, const void* dO, const float* LSE, void* dQ,
                void* dK, void* dV, float* workspace, const int* sizes, float scale, cudaStream_t stream)
-sizes are heads, kv_heads, Nq, Nk, d, left, right: heads = B·H, kv_heads = B·Hkv, and a query attends to `left` keys
-before its own and to `right` keys after it, where -1 means all. The tensors are fp16 of shape (heads, N, d), LSE is
-(heads, Nq). forward_fp8() receives e4m3 codes and, for each K/V head, the scales by which the codes are multiplied; its
-O is bf16. The name of that peer is NAME FP8, codes given: quantisation is not timed. workspace has d + 3 floats for
-each row of Q and, if heads share K and V, 2·d for each row of K, of Nq + 128 and Nk + 128 rows per head. All functions
-return a cudaError_t: cudaErrorNotSupported for a shape that they do not support. A library is timed only if its results
-equal PyTorch's up to the rounding of fp16, or of P to e4m3.
+sizes are heads, kv_heads, Nq, Nk, d, left, right, B: heads = B·H, kv_heads = B·Hkv, and a query attends to `left` keys
+before its own and to `right` keys after it, where -1 means all. Nq = Nk, except for forward_decoding(). The tensors are
+fp16 of shape (heads, N, d), LSE is (heads, Nq). forward_fp8() receives e4m3 codes and, for each K/V head, the scales by
+which the codes are multiplied; its O is bf16. The name of that peer is NAME FP8, codes given: quantisation is not
+timed. workspace has d + 3 floats for each row of Q and, if heads share K and V, 2·d for each row of K, of Nq + 128 and
+Nk + 128 rows per head. All functions return a cudaError_t: cudaErrorNotSupported for a shape that they do not support.
+A library is timed only if its results equal PyTorch's up to the rounding of fp16, or of P to e4m3.
 
 It writes one JSON object per line to descriptor 3: first {"environment": {...}} or {"missing": why nothing is timed},
 then for each shape and peer {"name", "library", "element", "shape", "result", "message", "seconds": [...],
 "extra_bytes"}.
 
 It times like the book times its own stages: random normal inputs in fp16, several sets in rotation that together
-exceed L2, warm-up calls first, CUDA events around each call, and no synchronisation in between.
+exceed L2, warm-up calls first, CUDA events around each call, and no synchronisation in between. Before the calls of
+forward_decoding() the GPU waits, so that their times contain no time of the host, which Python's calls would add.
 """
 
 import ctypes
@@ -69,9 +71,11 @@ class NotSupported(RuntimeError):
     """A shape that the peer does not support."""
 
 
-def events(calls, count):
-    """The time of calls(i) in seconds, for i in range(count)."""
+def events(calls, count, cycles):
+    """The time of calls(i) in seconds, for i in range(count); the GPU first waits for this number of cycles."""
     pairs = [(torch.cuda.Event(True), torch.cuda.Event(True)) for _ in range(count)]
+    if cycles > 0:
+        torch.cuda._sleep(cycles)
     for i, (begin, end) in enumerate(pairs):
         begin.record()
         calls(i)
@@ -92,7 +96,7 @@ def tensors_of(shape, copies_anyway):
     ]
 
 
-def timed(call, shape, budget):
+def timed(call, shape, budget, cycles=0):
     """The time of each call in seconds, and the bytes that a call allocates in addition to its results."""
     for i in range(3):
         call(i)
@@ -104,8 +108,8 @@ def timed(call, shape, budget):
     of_keys = 2 * shape["Hkv"] * shape["N"] if shape["pass"] == "backward" else 0  # rows of dK and dV
     results_bytes = 2 * shape["B"] * (shape["H"] * shape["Nq"] + of_keys) * shape["d"]
     extra = torch.cuda.max_memory_allocated() - before - results_bytes
-    first = events(call, 1)[0]
-    return events(call, int(min(max(budget / max(first, 1e-7), 3), 50))), max(extra, 0)
+    first = events(call, 1, cycles)[0]
+    return events(call, int(min(max(budget / max(first, 1e-7), 3), 50)), cycles), max(extra, 0)
 
 
 def measure_function(attention, sets, shape, budget):
@@ -245,10 +249,10 @@ def flash_attention_2(shape, Q, K, V, dO):
 
 def caller_of(function, shape):
     """Calls a library's function with these tensors."""
-    if shape["Nq"] != shape["N"]:
+    if shape["Nq"] != shape["N"] and function.__name__ != "forward_decoding":
         raise NotSupported("a library supports only Nk = Nq")
     B, H, Hkv, Nq, N, d = (shape[key] for key in ("B", "H", "Hkv", "Nq", "N", "d"))
-    sizes = (ctypes.c_int * 7)(B * H, B * Hkv, Nq, N, d, *window_of(shape))
+    sizes = (ctypes.c_int * 8)(B * H, B * Hkv, Nq, N, d, *window_of(shape), B)
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
     def call(*tensors):
@@ -268,8 +272,9 @@ def check(name, got, expected, allowed):
         raise RuntimeError(f"its {name} differs from PyTorch's by {difference:.3g} of its norm")
 
 
-def measure_forward(shape, library, budget):
-    call, sets = caller_of(library.forward, shape), tensors_of(shape, False)
+def forward_of(function, shape):
+    """Calls of a library's function with each set, and the sets."""
+    call, sets = caller_of(function, shape), tensors_of(shape, False)
 
     def forward(i):
         Q, K, V, _ = sets[i % len(sets)]
@@ -277,6 +282,18 @@ def measure_forward(shape, library, budget):
         call(Q, K, V, O, lse)
         return O
 
+    return forward, sets
+
+
+def measure_forward_decoding(shape, library, budget):
+    forward, sets = forward_of(library.forward_decoding, shape)
+    for i, tensors in enumerate(sets):
+        check("O", forward(i), flash_attention_2(shape, *tensors)[0], 4e-3)  # both round P and O to fp16
+    return timed(forward, shape, budget, cycles=10**7)  # 5 ms
+
+
+def measure_forward(shape, library, budget):
+    forward, sets = forward_of(library.forward, shape)
     difference = (forward(0).float() - flash_attention_2(shape, *sets[0])[0].float()).abs().max().item()
     if not difference <= 4e-3:  # one unit in the last place of an O of size 4
         raise RuntimeError(f"its O differs from PyTorch's by up to {difference:.3g}")
@@ -337,7 +354,12 @@ def main():
             "cuDNN": str(torch.backends.cudnn.version()),
         }
     )
-    functions = {"forward": measure_forward, "forward_fp8": measure_forward_fp8, "backward": measure_backward}
+    functions = {
+        "forward": measure_forward,
+        "forward_decoding": measure_forward_decoding,
+        "forward_fp8": measure_forward_fp8,
+        "backward": measure_backward,
+    }
     libraries = [(one["name"], one["path"], ctypes.CDLL(one["path"])) for one in request.get("libraries", [])]
     for shape in request["shapes"]:
         peers = [(name, "PyTorch", measure_backend, backend) for name, backend in BACKENDS]

@@ -292,8 +292,9 @@ double bytes_of_cache(const workbook::Shape& shape) {
 std::string decoding_name(const Point& p) {
   return p.shape.mask.page_size == 0 ? p.name : fmt::format("{}, pages of {}", p.name, p.shape.mask.page_size);
 }
-/// One row per cache and one column per name, with cell(point, the row's point of SDPA cuDNN or null).
-std::string over_caches(const Results& results, const std::function<std::string(const Point&, const Point*)>& cell) {
+/// One row per cache and one column per name, with cell(point, the row's point of `beside` or null).
+std::string over_caches(const Results& results, const std::string& beside,
+                        const std::function<std::string(const Point&, const Point*)>& cell) {
   std::vector<std::string> names;
   std::vector<workbook::Shape> caches;
   const auto add = [](auto& to, const auto& value) {
@@ -316,25 +317,28 @@ std::string over_caches(const Results& results, const std::function<std::string(
                     fmt::format("{} MiB", three_digits(bytes_of_cache(cache) / (1 << 20)))});
     for (const std::string& name : names) {
       const Point* p = find(name, cache);
-      rows.back().push_back(p == nullptr ? "" : p->times ? cell(*p, find("SDPA cuDNN", cache)) : p->result);
+      rows.back().push_back(p == nullptr ? "" : p->times ? cell(*p, find(beside, cache)) : p->result);
     }
   }
   return markdown(rows);
 }
 
 std::string decoding_section(const Results& results) {
-  std::string text = run_text(results, {"GPU", "date", "driver", "CUDA", "PyTorch", "cuDNN"});
+  std::string text = run_text(results, {"GPU", "date", "driver", "CUDA", "PyTorch", "cuDNN", kFlashAttention3});
   const auto& copy = results.roofs.copy_bytes;
   text += fmt::format("copy in device memory, read + written, {}.\n\n",
                       copy ? three_digits(*copy / 1e12) + " TB/s" : "not measured");
   text += "### Decoding: time in µs\n\n" +
-          over_caches(results, [](const Point& p, const Point*) { return three_digits(p.times->median * 1e6); });
-  text += "\n### Decoding: speed over that of SDPA cuDNN\n\n" +
-          over_caches(results, [](const Point& p, const Point* cuDNN) {
-            return cuDNN && cuDNN->times ? fmt::format("{:.2f}", cuDNN->times->median / p.times->median) : "-";
-          });
+          over_caches(results, "", [](const Point& p, const Point*) { return three_digits(p.times->median * 1e6); });
+  for (const std::string beside : {"SDPA cuDNN", kFlashAttention3}) {
+    if (beside != "SDPA cuDNN" && std::ranges::count(all_names(results), beside) == 0) continue;
+    text += fmt::format("\n### Decoding: speed over that of {}\n\n", beside) +
+            over_caches(results, beside, [](const Point& p, const Point* other) {
+              return other && other->times ? fmt::format("{:.2f}", other->times->median / p.times->median) : "-";
+            });
+  }
   text += "\n### Decoding: bytes of K and V over the time, relative to the copy\n\n" +
-          over_caches(results, [&](const Point& p, const Point*) {
+          over_caches(results, "", [&](const Point& p, const Point*) {
             const double speed = bytes_of_cache(p.shape.shape) / p.times->median;
             return copy ? fmt::format("{:.2f}", speed / *copy) : "-";
           });

@@ -75,7 +75,8 @@ class backends:
                  "sdpa_kernel = None\n");
   packages.write("torch/nn/functional.py", "scaled_dot_product_attention = None\n");
   packages.write("library.cpp",
-                 "extern \"C\" int forward() { return 0; }\nextern \"C\" int forward_fp8() { return 0; }\n");
+                 "extern \"C\" int forward() { return 0; }\nextern \"C\" int forward_fp8() { return 0; }\n"
+                 "extern \"C\" int forward_decoding() { return 0; }\n");
   const std::string library = (packages / "library.so").string();
   REQUIRE(
       worker::run_command({"c++", "-shared", "-fPIC", (packages / "library.cpp").string(), "-o", library}).exit_code ==
@@ -89,14 +90,14 @@ class backends:
                                                {"shapes", {shape, shorter, backward}},
                                                {"libraries", {{{"name", "mine"}, {"path", library}}}},
                                                {"peers", json::array()}});
-  REQUIRE(lines.size() == 5);
-  for (std::size_t i = 1; i < 5; ++i) {
+  REQUIRE(lines.size() == 7);
+  for (std::size_t i = 1; i < 7; ++i) {
     INFO(lines[i].dump());
-    CHECK(lines[i].at("name") == (i % 2 == 1 ? "mine" : "mine FP8, codes given"));
-    CHECK(lines[i].at("element") == (i % 2 == 1 ? "float16" : "float8"));
+    CHECK(lines[i].at("name") == (i % 3 != 0 ? "mine" : "mine FP8, codes given"));  // the second is for decoding
+    CHECK(lines[i].at("element") == (i % 3 != 0 ? "float16" : "float8"));
     CHECK(lines[i].at("library") == "library.so");
     CHECK(lines[i].at("result") == "not supported");
     CHECK_THAT(lines[i].at("message").get<std::string>(),
-               ContainsSubstring(i < 3 ? "no mask, the causal mask and windows" : "only Nk = Nq"));
+               ContainsSubstring(i < 4 || i == 5 ? "no mask, the causal mask and windows" : "only Nk = Nq"));
   }
 }

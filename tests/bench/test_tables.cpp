@@ -107,17 +107,26 @@ TEST_CASE("results of decoding become a section of their own: times, over cuDNN,
   for (const auto& shape : shapes) add("21_paged_cache", shape, (shape.mask.page_size == 0 ? 2 : 4) * at_copy(shape));
   for (const auto& shape : shapes)
     if (shape.mask == workbook::Mask::none) add("SDPA cuDNN", shape, at_copy(shape));
+  CHECK_THAT(page_sections(results, {}, {}, "figures").at("decoding"), !ContainsSubstring(kFlashAttention3));
+  for (const auto& shape : shapes)
+    if (shape.mask == workbook::Mask::none) add(kFlashAttention3, shape, 3 * at_copy(shape));
+  results.environment[kFlashAttention3] = "commit 0123456789ab";
   CHECK(results.decoding());
   const auto sections = page_sections(results, {}, {}, "figures");
   REQUIRE(sections.size() == 1);
   CHECK_THAT(terminal_table(results), ContainsSubstring(" none+cache=4096 each+pages=16,1 "));
   const std::string& text = sections.at("decoding");
   CHECK_THAT(text, ContainsSubstring("```sh\n./workbook bench --peers\n```"));
-  CHECK_THAT(text, ContainsSubstring("GPU Imagined GPU, copy in device memory, read + written, 4.00 TB/s."));
-  CHECK_THAT(text, ContainsSubstring("| d, group, B, Nk | K and V | 21_paged_cache | 21_paged_cache, pages of 64 | "
-                                     "21_paged_cache, pages of 16 | 21_paged_cache, pages of 1 | SDPA cuDNN |"));
-  CHECK_THAT(text, ContainsSubstring("| 128, 4, 32, 4096 | 512 MiB | 268 | 537 | 537 | 537 | 134 |"));
-  CHECK_THAT(text, ContainsSubstring("| 128, 4, 32, 4096 | 512 MiB | 0.50 | 0.25 | 0.25 | 0.25 | 1.00 |"));
+  CHECK_THAT(text, ContainsSubstring(
+                       "GPU Imagined GPU, FlashAttention-3 commit 0123456789ab, copy in device memory, read + written, "
+                       "4.00 TB/s."));
+  CHECK_THAT(text, ContainsSubstring(
+                       "| d, group, B, Nk | K and V | 21_paged_cache | 21_paged_cache, pages of 64 | "
+                       "21_paged_cache, pages of 16 | 21_paged_cache, pages of 1 | SDPA cuDNN | FlashAttention-3 |"));
+  CHECK_THAT(text, ContainsSubstring("| 128, 4, 32, 4096 | 512 MiB | 268 | 537 | 537 | 537 | 134 | 403 |"));
+  CHECK_THAT(text, ContainsSubstring("| 128, 4, 32, 4096 | 512 MiB | 0.50 | 0.25 | 0.25 | 0.25 | 1.00 | 0.33 |"));
+  CHECK_THAT(text, ContainsSubstring("### Decoding: speed over that of FlashAttention-3\n"));
+  CHECK_THAT(text, ContainsSubstring("| 128, 4, 32, 4096 | 512 MiB | 1.50 | 0.75 | 0.75 | 0.75 | 3.00 | 1.00 |"));
   const std::string page = workbook::book::read_file(std::string(WORKBOOK_SOURCE) + "/notes/results.md");
   CHECK_THAT(publish(page, "notes/results.md", sections), ContainsSubstring("| 128, 8, 1, 65536 | 256 MiB | 134 |"));
 }
