@@ -50,6 +50,8 @@ bool add_dropout(Mask& mask, std::string_view rest) {
   const auto probability = number_of<double>(rest.substr(0, comma));
   const auto seed = number_of<std::int64_t>(rest.substr(std::min(rest.size(), comma + 1)));
   if (!probability || !seed || !(*probability < 1)) return false;
+  if (*probability > 0 && *probability < least_dropout)
+    throw InputError("dropout = " + std::string(rest.substr(0, comma)) + ": allowed: " + dropout_text);
   mask.dropped = std::min(255, int(*probability * 256 + 0.5)), mask.seed = *seed;
   return true;
 }
@@ -102,7 +104,7 @@ Mask mask_from(std::string_view text, std::int64_t sinks) {
       if (first)
         mask = *first;
       else if (!add_part(mask, part, name, rest, sinks))
-        throw InputError(std::string("allowed: ") + mask_texts + (sinks > 0 ? ", +sink" : ""));
+        throw InputError(std::string("allowed: ") + mask_texts + (sinks > 0 ? ", +sink" : cache_texts));
     }
     check(mask);
   } catch (const InputError& error) {

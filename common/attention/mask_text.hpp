@@ -11,14 +11,17 @@
 namespace workbook {
 
 inline constexpr const char* mask_texts =
-    "none, causal, window=LEFT,RIGHT with whole numbers from 0 on, documents=N,N,…, prefix=N, or strided=WIDTH,STRIDE; "
-    "optionally followed by +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED, "
-    "+cache=N,N,…, +pages=SIZE,SEED";
+    "one of none, causal, window=LEFT,RIGHT with whole numbers from 0 on (LEFT,0: a causal window), documents=N,N,…, "
+    "prefix=N and strided=WIDTH,STRIDE, followed by any of +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED";
+inline constexpr const char* cache_texts = ", +cache=N,N,…, +pages=SIZE,SEED";  ///< these too, on command lines
 inline constexpr const char* softcap_text = "a number from 0.001 to 1000";
+inline constexpr double least_dropout = 1 / 512.0;  ///< a smaller probability would be rounded to 0
+inline constexpr const char* dropout_text =
+    "0, and from 1/512 to below 1, rounded to a multiple of 1/256, at most 255/256";
 
 /// The inverse of Mask::name(): "causal" or "window=256,0+softcap=50". "none+" may be left out: "softcap=50". "+sink"
 /// means `sinks` zeros, whose values the caller provides, and is not allowed if `sinks` is 0. InputError for any other
-/// text and for numbers that check(Mask) refuses.
+/// text, for numbers that check(Mask) refuses, and for a dropout probability that would be rounded to 0.
 Mask mask_from(std::string_view text, std::int64_t sinks = 0);
 /// The same; nothing for a text that mask_from() refuses.
 std::optional<Mask> mask_of(std::string_view text, std::int64_t sinks = 0);

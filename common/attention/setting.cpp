@@ -123,8 +123,8 @@ void check(const Mask& mask) {
   if (mask.seed < 0 || mask.seed >= largest_number) refuse("dropout's seed", mask.seed, from_to(0, largest_number - 1));
   check_cache(mask);
   for (std::size_t head = 0; head < mask.sink.size(); ++head)
-    if (!std::isfinite(mask.sink[head]))
-      refuse("sink[" + std::to_string(head) + "]", mask.sink[head], "finite numbers");
+    if (!std::isfinite(mask.sink[head]) || mask.sink[head] > 0x1p127f)  // times log2(e) it must be a float too
+      refuse("sink[" + std::to_string(head) + "]", mask.sink[head], "finite numbers up to 2^127");
 }
 
 void check(const Setting& setting, bool any_d) {

@@ -128,7 +128,7 @@ std::vector<Panel> panels_of(const judge::Trace& trace) {
 /// The mask described by a picture's text.
 Mask mask_said(const Parameters& p, const std::string& text) {
   const std::optional<Mask> mask = mask_of(text);
-  if (!mask) p.fail(fmt::format("mask: {}, not {}", mask_texts, text));
+  if (!mask) p.fail(fmt::format("mask: {}{}, not {}", mask_texts, cache_texts, text));
   return *mask;
 }
 

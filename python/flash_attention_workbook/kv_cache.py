@@ -104,7 +104,7 @@ def flash_attn_with_kvcache(
     window = entry.window("window_size", window_size)
     if window[0] != -1 or window[1] not in (-1, 0) or (window[1] == 0 and not causal):
         raise NotServed(f"window_size = {window}: no stage supports a window with a cache; allowed: (-1, -1)")
-    if softcap is not None and entry.number("softcap", softcap) != 0:
+    if softcap is not None and entry.number("softcap", softcap, "0") != 0:
         raise NotServed(f"softcap = {softcap}: no stage supports it with a cache; allowed: 0")
     for name, value in (("alibi_slopes", alibi_slopes), ("cache_leftpad", cache_leftpad)):
         if value is not None:

@@ -44,8 +44,11 @@ def refuse(name, value, allowed, why=""):
     if hasattr(value, "requires_grad"):  # a tensor: its numbers would wait for the device, and stop torch.compile
         value = tuple(value.shape), value.dtype
     text = " ".join(repr(value).split())  # on one line
-    text = text if len(text) <= 100 else text[:99] + "…"
-    raise NotServed(f"{name} = {text}: {why}allowed: {allowed}")
+    raise NotServed(f"{name} = {shortened(text)}: {why}allowed: {allowed}")
+
+
+def shortened(text):
+    return text if len(text) <= 100 else text[:99] + "…"
 
 
 _LATER_PARTS = ("softcap", "alibi", "lengths", "rope", "dropout")
@@ -87,15 +90,17 @@ class _Problem(ctypes.Structure):
 
 def mask_text(causal, mask, sink):
     """The mask of a call in the syntax of workbook.h. The first part may be left out: "softcap=50"."""
+    is_later = mask is not None and mask.partition("=")[0].partition("+")[0] in _LATER_PARTS
     if mask is None:
         mask = "causal" if causal else "none"
     elif causal:
-        raise NotServed(f"causal = True, mask = {mask}: allowed: only one of the two")
-    elif mask.partition("=")[0].partition("+")[0] in _LATER_PARTS:
+        both = f", such as mask = causal+{mask}" if is_later else ""
+        raise NotServed(f"causal = True, mask = {shortened(mask)}: allowed: only one of the two{shortened(both)}")
+    elif is_later:
         mask = "none+" + mask
     for part in parts_of(mask):
         if part in _BY_ARGUMENT:
-            raise NotServed(f"mask = {mask}: allowed instead of {part}: {_BY_ARGUMENT[part]}")
+            raise NotServed(f"mask = {shortened(mask)}: allowed instead of {part}: {_BY_ARGUMENT[part]}")
     return mask if sink is None else mask + "+sink"
 
 
@@ -289,8 +294,14 @@ class Library:
                 worst = type(error)
                 continue
             return Plan(stage, (element, sizes, scale, mask), problem, needed.value, *self._calls[pass_], strides)
+        P = mask.partition("dropout=")[2].partition(",")[0]
+
+        def as_given(message):  # P before it was rounded, not all of a long mask, and what a caller in Python writes
+            message = re.sub("dropout=[0-9.]+", f"dropout={P}", message).replace(mask, shortened(mask))
+            return message.replace(", +sink", "; sinks by the argument sink")
+
         refusals = [
-            f"chapter{'s' if len(chapters) > 1 else ''} {', '.join(chapters)}, {pass_}: {message}"
+            f"chapter{'s' if len(chapters) > 1 else ''} {', '.join(chapters)}, {pass_}: {as_given(message)}"
             for message, chapters in by_message.items()
         ]
         for part in parts_of(mask) + ([] if cache is None else ["cache"]):

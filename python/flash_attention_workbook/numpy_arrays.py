@@ -65,8 +65,8 @@ def _sink(sink, H):
         entry.refuse("sink", sink, f"{(H,)}, one for each query head", f"sink.shape = {array.shape}: ")
     with numpy.errstate(over="ignore"):
         sinks = dense(array.astype(numpy.float32))
-    for h in numpy.flatnonzero(~numpy.isfinite(sinks)):
-        raise NotServed(f"sink[{h}] = {array[h]}: allowed: finite numbers that a float can hold")
+    for h in numpy.flatnonzero(~numpy.isfinite(sinks) | (sinks > 2.0**127)):
+        raise NotServed(f"sink[{h}] = {array[h]}: allowed: finite numbers that a float can hold, up to 2^127")
     return sinks
 
 

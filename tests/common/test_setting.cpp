@@ -378,7 +378,11 @@ TEST_CASE("a mask's invalid numbers are refused with the argument, the value and
   refused("none+dropout=0.1,9007199254740992",
           "dropout's seed = 9007199254740992: allowed: whole numbers from 0 to 9007199254740991");
   for (const char* text : {"none+dropout=nan,7", "none+dropout=inf,7", "none+dropout=0.1,7.5", "window=nan,0"})
-    refused(text, std::string("allowed: ") + mask_texts);
+    refused(text, std::string("allowed: ") + mask_texts + cache_texts);
+  for (const char* p : {"0.001", "0.00195", "1e-30"})
+    refused("none+dropout=" + std::string(p) + ",7", "dropout = " + std::string(p) + ": allowed: " + dropout_text);
+  CHECK(mask_from("none+dropout=0.002,7").dropped == 1);
+  CHECK(mask_from("none+dropout=0,7").dropped == 0);
   CHECK(mask_from("prefix=2147483647").left == longest_length);
   CHECK(mask_from("strided=4,2147483647").right == longest_length);
   CHECK(mask_from("causal+softcap=1000").softcap == largest_softcap);
@@ -410,7 +414,7 @@ TEST_CASE("a setting is refused if its scale, its lengths or its sinks do not fi
   refused({{1, 6, 6, 5, 5, 64}, 1, alibi}, "H (heads) = 6 with alibi: allowed: powers of two");
   for (const std::int64_t H : {1, 2, 64}) CHECK_NOTHROW(check(Setting{{1, H, H, 5, 5, 64}, 1, alibi}));
   sinks.sink[1] = INFINITY;
-  refused({shape, 1, sinks}, "sink[1] = inf: allowed: finite numbers");
+  refused({shape, 1, sinks}, "sink[1] = inf: allowed: finite numbers up to 2^127");
   Mask window = Mask::within(-1, 3);
   refused({shape, 1, window}, "window = -1,3: allowed: whole numbers from 0 on; 2147483648 or more: no end");
   CHECK_THROWS_AS(check(Setting{{1, 1, 1, largest_number + 1, 1, 1}, 1, Mask::none}, true), InputError);

@@ -121,7 +121,7 @@ def main():
     odd = a.ctypes.data + 2
     refused(workbook.NotServed, "Q.data is at an address that is 2 bytes past a multiple of 16: allowed: a multiple",
             lambda: library.run(plan, [odd] * 5))  # fmt: skip
-    refused(workbook.NotServed, "mask = window: allowed: none, causal",
+    refused(workbook.NotServed, "mask = window: allowed: one of none, causal",
             lambda: library.plan("forward", "float16", (1, 4, 4, 8, 8, 64), 0.125, "window"))  # fmt: skip
     refused(workbook.Unavailable, "nowhere.so", lambda: workbook.load("/nowhere.so"))
     print("refused")

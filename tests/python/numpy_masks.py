@@ -100,8 +100,15 @@ def main():
     NotServed = workbook.NotServed
     refused(NotServed, "causal = True, mask = none: allowed: only one of the two",
             lambda: workbook.attention(a, a, a, causal=True, mask="none"))  # fmt: skip
-    refused(NotServed, "mask = window=4: allowed: none, causal, window=LEFT,RIGHT",
-            lambda: workbook.attention(a, a, a, mask="window=4"))  # fmt: skip
+    one_of_two = "allowed: only one of the two, such as mask = causal+softcap=50"
+    refused(NotServed, f"causal = True, mask = softcap=50: {one_of_two}",
+            lambda: workbook.attention(a, a, a, causal=True, mask="softcap=50"))  # fmt: skip
+    texts = ("one of none, causal, window=LEFT,RIGHT with whole numbers from 0 on (LEFT,0: a causal window), "
+             "documents=N,N,…, prefix=N and strided=WIDTH,STRIDE, followed by any of +softcap=C, +alibi, "
+             "+lengths=N,N,…, +rope, +dropout=P,SEED; sinks by the argument sink")  # fmt: skip
+    for mask in ("window=4", "causal+window=50,50", "none+rope+causal", "w" * 70_000):
+        shown = mask if len(mask) < 100 else "w" * 99 + "…"
+        refused(NotServed, f"mask = {shown}: allowed: {texts}", lambda: workbook.attention(a, a, a, mask=mask))
     refused(NotServed, "lengths = 40,20: the lengths add up to 60, with Nq = 64, Nk = 64: allowed: lengths that add up to both",
             lambda: workbook.attention(a, a, a, lengths=(40, 20)))  # fmt: skip
     most = sys.maxsize
@@ -110,12 +117,18 @@ def main():
         (f"prefix={most}", f"prefix = {most}: allowed: whole numbers from 0 to 2147483647"),
         (f"none+lengths={most},{most},66", f"lengths = {most},{most},66: allowed: whole numbers from 0 to 2147483647"),
         ("causal+softcap=inf", "softcap = inf: allowed: a number from 0.001 to 1000"),
+        ("none+dropout=0.001,7", "dropout = 0.001: allowed: 0, and from 1/512 to below 1, rounded to a multiple of"),
+        ("causal+dropout=0.1,7", "this stage does not have dropout"),  # not 0.101562
     ):
         refused(NotServed, f"mask = {mask}: {said}", lambda: workbook.attention(a, a, a, mask=mask))
     for scale in (float("inf"), float("nan"), 1e300):
         refused(NotServed, "allowed: finite numbers", lambda: workbook.attention(a, a, a, scale=scale))
     refused(NotServed, "sink[2] = nan: allowed: finite numbers",
             lambda: workbook.attention(a, a, a, sink=(1, 2, float("nan"), 0)))  # fmt: skip
+    refused(NotServed, "sink[1] = 3e+38: allowed: finite numbers that a float can hold, up to 2^127",
+            lambda: workbook.attention(a, a, a, sink=(1, 3e38, 2, 0)))  # fmt: skip
+    O, lse = workbook.attention(a, a, a, sink=(1, 2.0**127, -3e38, 0), return_lse=True)
+    assert not O[:, 1].any() and np.allclose(lse[:, 1], 2.0**127) and np.isfinite(O).all() and np.isfinite(lse).all()
     refused(NotServed, "sink.shape = (3,): allowed: (4,)", lambda: workbook.attention(a, a, a, sink=(1, 2, 3)))
     library = workbook.library_for("sim")
     at, room = a.ctypes.data, np.zeros(4096, np.float32)
