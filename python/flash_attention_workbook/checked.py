@@ -236,7 +236,8 @@ def backend_of(array):
 
 
 def arrays(axes, **given):
-    """Requires arrays or tensors with these axes, "(B, H, N, d)", and all of one kind; types are checked later."""
+    """Requires arrays or tensors with these axes, "(B, H, N, d)", all of one kind and on one device; types are checked
+    later."""
     first = None
     for name, array in given.items():
         count = getattr(array, "ndim", None)
@@ -249,10 +250,12 @@ def arrays(axes, **given):
             raise NotServed(f"{name} = a sparse or nested tensor: allowed: dense tensors")
         if not of_torch:
             require_plain(name, array, "arrays of real numbers, without a mask")
-        first = first or (name, of_torch)
+        first = first or (name, of_torch, array)
         if of_torch != first[1]:
             kinds = "an array", "a tensor"
             raise NotServed(f"{name} = {kinds[not first[1]]}: allowed: as {first[0]}, {kinds[first[1]]}")
+        if of_torch and array.device != first[2].device:
+            raise NotServed(f"{name}.device = {array.device}: allowed: {first[2].device}, as {first[0]}")
 
 
 def checked(causal, scale, deterministic, mask, lengths):

@@ -76,8 +76,8 @@ def flash_attn_with_kvcache(
     d); with block_table, (B, M), integers, pages of any number of keys: (pages, page_size, Hkv, d), and
     Nk = M·page_size. They may be views, with the same strides, multiples of 8 but for d. cache_batch_idx: (B), the rows
     of the caches of the requests of q. cache_seqlens: the number of keys of each request, (B), integers, or one number;
-    None: Nk. On the GPU it is not read on the host, so a CUDA graph can repeat the call with other numbers. They, and
-    the pages, are then not checked.
+    None: Nk. On the GPU it is not read on the host, so a CUDA graph can repeat the call with other numbers. Numbers on
+    the GPU are not checked. In lists all are, but for pages after a request's last key if its length is on the host.
 
     k, v: (B, N, Hkv, d), new keys, which are first stored in the caches, in place, after those of cache_seqlens; the
     caches must have room. rotary_cos, rotary_sin: (L, r/2), L at least Nk: K is rotated by its position before it is
@@ -149,10 +149,11 @@ def flash_attn_with_kvcache(
         raise NotServed(text) from None
     if lengths_on_host is not None:
         _require_range("cache_seqlens[{}]", {(b,): n for b, n in enumerate(lengths_on_host)}, most)
-        if table_on_host is not None:  # of which entries after a request's last key are not used
-            used = {(b, j): table_on_host[b][j] for b, n in enumerate(lengths_on_host)
-                    for j in range(-(-(n + new) // max(page_size, 1)))}  # fmt: skip
-            _require_range(named, used, max(pages - 1, 0))
+    if table_on_host is not None:  # entries after a request's last key are not used, where the host knows it
+        last = lambda b: Nk if lengths_on_host is None else lengths_on_host[b] + new
+        used = {(b, j): page for b, row in enumerate(table_on_host)
+                for j, page in enumerate(row[: -(-last(b) // max(page_size, 1))])}  # fmt: skip
+        _require_range(named, used, max(pages - 1, 0))
     # From here on nothing is refused, so that a call that is refused leaves the caches as they were.
     if k is not None:
         positions = of.positions(lengths, new)

@@ -86,8 +86,6 @@ _plans = {}  # cache of plans, by everything that a plan depends on
 def plan_for(pass_, query, key, value, scale, mask, deterministic, lse_gradient=False):
     """The library and its plan for this problem. NotServed or Unavailable if there is none. With deterministic, the
 forward pass also checks the backward pass, so that the error comes early."""
-    if key.device != query.device or value.device != query.device:
-        sizes_of(query, key, value)
     library = library_for("cuda" if query.is_cuda else "sim")
     which = (
         library, pass_, query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device,
@@ -659,23 +657,29 @@ def require_no_gradient(**tensors):
 def integers(name, value, shape, like, least, most):
     """A tensor of integers of this shape, in which None is any size, on the device of `like`; and a list of them, or
     None where the host cannot read them without waiting. One number stands for all. least, most: see numpy_arrays."""
-    sizes = f"({', '.join('M' if size is None else str(size) for size in shape)})"
-    allowed = f"{sizes}, whole numbers from {least} to {most} on {like.device}"
     if type(value) is int and len(shape) == 1:  # which a CUDA graph can record, unlike a copy to the GPU
         if not least <= value <= most:
             entry.refuse(f"{name}[0]", value, f"{least} to {most}")
-        return torch.full(shape, value, dtype=torch.int32, device=like.device), [value] * shape[0]
-    host = None if isinstance(value, Tensor) else _tensor(name, value, allowed, like, "cpu")
+        made = torch.full(shape, value, dtype=torch.int32, device=like.device)
+        return made, None if is_compiling() else [value] * shape[0]
+    given, host = value, None if isinstance(value, Tensor) else _tensor(name, value, "whole numbers", like, "cpu")
     value = value if host is None else host.to(like.device)
     if value.dim() == 0 and len(shape) == 1:
         value = value.expand(shape)
     whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
     fits = value.dim() == len(shape) and all([size in (None, given) for size, given in zip(shape, value.shape)])
     if not whole or value.device != like.device or not fits:
-        raise NotServed(f"{name}: {tuple(value.shape)}, {value.dtype} on {value.device}; allowed: {allowed}")
+        sizes = f"({', '.join('M' if size is None else str(size) for size in shape)})"
+        raise NotServed(f"{name}: {tuple(value.shape)}, {value.dtype} on {value.device}; allowed: {sizes}, whole "
+                        f"numbers from {least} to {most} on {like.device}")  # fmt: skip
     if host is None and not value.is_cuda and _is_eager(value):
         host = value
-    return value, None if host is None else host.expand(value.shape).tolist()
+    return value, None if host is None else given if is_compiling() else host.expand(value.shape).tolist()
+
+
+def require_element(name, tensor):
+    if tensor.dtype not in _ELEMENTS:
+        raise NotServed(f"{name}.dtype = {tensor.dtype}: allowed: torch.float16 and torch.bfloat16")
 
 
 def unset(shape, like):

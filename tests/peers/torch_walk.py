@@ -83,6 +83,16 @@ def near(got, right, what="O", factor=1.0):
     require(got.shape == right.shape and error <= allowed, f"{what}: {tuple(got.shape)}, relative error {error:.2g}")
 
 
+def refuses(said, call):
+    """The call must raise NotServed with this text."""
+    try:
+        call()
+    except workbook.NotServed as error:
+        require(said in str(error), f"{said!r} is not in {error}")
+    else:
+        raise AssertionError(f"no error; expected: {said}")
+
+
 def compiled(function, **options):
     torch._dynamo.reset()
     return torch.compile(function, fullgraph=True, backend=backend, **options)
@@ -1382,6 +1392,48 @@ def paged_cache_with_a_fork():
         near(cache.attend([one, two], q), right)
     cache.free(one)
     require(cache.length(fork) == _N + 1 and cache.free_pages == 20 - 5 - 5, f"{cache.free_pages} free pages")
+
+
+@trial(limit=180)
+def compile_cache_with_a_dynamic_batch():
+    q, k_cache, v_cache = [torch.cat([x] * 3) for x in with_cache()]
+    new = [x.detach()[:, :1].repeat(3, 1, 1, 1) for x in rows_first(H=2)[1:]]
+    lengths, table = starts(*range(5, 11))[:6] + 5, torch.arange(12, device=device).view(6, 2).int() % 6
+    plain = lambda q, K, V, n: workbook.flash_attn_with_kvcache(q, K, V, cache_seqlens=n, return_softmax_lse=True)
+    pages = lambda q, K, V, k, v, n, t: workbook.flash_attn_with_kvcache(
+        q, K, V, k, v, cache_seqlens=n, block_table=t, causal=True)  # fmt: skip
+    for dynamic in (None, True):
+        for as_lengths in (lambda B: lengths[:B], lambda B: 20 + B):
+            made = compiled(plain, dynamic=dynamic)
+            for B in (2, 3, 5):
+                given = q[:B], k_cache[:B], v_cache[:B], as_lengths(B)
+                for x, y in zip(made(*given), plain(*given)):
+                    near(x, y, "O or LSE")
+        made = compiled(pages, dynamic=dynamic)
+        for B in (2, 3, 5):
+            given = *(x[:B] for x in new), lengths[:B], table[:B]
+            mine, right = ([x.clone() for x in (k_cache, v_cache)] for _ in "ab")
+            near(made(q[:B], *mine, *given), pages(q[:B], *right, *given))
+            require(all(map(torch.equal, mine, right)), "the caches")
+
+
+@trial()
+def lists_of_pages_beside_lengths_on_the_device():
+    """They are checked whether or not the host knows the lengths."""
+    q, k_cache, v_cache = with_cache()
+    new = [x.detach()[:, :1].clone() for x in rows_first(H=2)[1:]]
+    before = [x.clone() for x in (k_cache, v_cache)]
+    at = torch.device(device)
+    for kind in (lambda n: torch.tensor([n, n], device=at), lambda n: n, lambda n: [n, n]):
+        call = lambda *kv, **options: workbook.flash_attn_with_kvcache(
+            q, k_cache, v_cache, *kv, cache_seqlens=kind(60), **options)  # fmt: skip
+        for kv in ((), new):
+            for page in (2, 2_000_000, -1):
+                refuses(f"block_table[0, 0] = {page}: allowed: 0 to 1", lambda: call(*kv, block_table=[[page], [0]]))
+                refuses(f"cache_batch_idx[1] = {page}: allowed: 0 to 1", lambda: call(*kv, cache_batch_idx=[0, page]))
+        near(call(cache_batch_idx=[1, 0]), call(block_table=torch.tensor([[1], [0]], device=at)))
+        near(call(block_table=[[1], [0]]), call(cache_batch_idx=torch.tensor([1, 0], device=at)))
+    require(all(torch.equal(*x) for x in zip(before, (k_cache, v_cache))), "a refused call changes the caches")
 
 
 @trial(REFUSED, on_gpu=True)
