@@ -215,7 +215,7 @@ def cache_strides(writes, **caches):
 
 
 def padded_head_dim(dims, d):
-    """The smallest of the head dimensions `dims`, in ascending order, from d on; d if there is none."""
+    """The first of the head dimensions `dims` from d on; d if there is none."""
     for dim in dims:
         if dim >= d:
             return dim

@@ -9,6 +9,8 @@ from . import checked as entry
 from .library import NotServed
 
 _NO_END = 2**31  # in a mask's text
+_SOFTCAP = "a number from 0.001 to 1000, or 0 or None"
+_DROPOUT = "0 and, with fallback = True, numbers below 1"
 
 
 def _heads_first(array, packed):
@@ -49,10 +51,10 @@ def _attention(
     packed = lengths is not None
     entry.arrays("(T, H, d)" if packed else "(B, N, H, d)", q=q, **({"k": k, "v": v} if kv is None else {"kv": k}))
     window = entry.window("window_size", window_size)
-    softcap = 0.0 if softcap is None else entry.number("softcap", softcap)
+    softcap = 0.0 if softcap is None else entry.number("softcap", softcap, _SOFTCAP)
     if softcap < 0:
-        raise NotServed(f"softcap = {softcap:g}: allowed: a number from 0.001 to 1000")
-    dropout_p = entry.number("dropout_p", dropout_p)
+        raise NotServed(f"softcap = {softcap:g}: allowed: {_SOFTCAP}")
+    dropout_p = entry.number("dropout_p", dropout_p, _DROPOUT)
     if softmax_scale is not None:
         softmax_scale = entry.scale_of_scores("softmax_scale", softmax_scale)
     causal, fallback = entry.flag("causal", causal), entry.flag("fallback", fallback)
@@ -63,47 +65,28 @@ def _attention(
     mask = _mask(causal, window, softcap, alibi_slopes is not None)
     given = [_heads_first(x, packed) for x in (q, k, v)]
     sequences = _lengths(q, k, *lengths) if packed else None
-    if dropout_p == 0:
-        options = entry.checked(False, softmax_scale, deterministic, mask, None)[:3]
-        options = *options, return_attn_probs, fallback, mask, sink, sequences, entry.flag("pad", pad)
-        of = entry.backend_of(q)
-        if of.is_compiling():  # which cannot trace what follows an error
-            _require_fit(q, k, v, kv, options[-1])
-            results = of.attention(*given, *options)
-        else:
-            try:
-                results = of.attention(*given, *options)
-            except NotServed as error:
-                _require_fit(q, k, v, kv, options[-1])
-                given = "" if mask in ("none", "causal") else f"window_size = {window}, softcap = {softcap}: "
-                named = {"query": "q", "key": "kv" if kv is not None else "k", "value": "kv" if kv is not None else "v"}
-                text = re.sub(r"\b(query|key|value)(?=\.dtype|: |, torch|$)", lambda name: named[name[0]], str(error))
-                raise NotServed(given + text) from None
+    if dropout_p != 0 and not (0 < dropout_p < 1 and fallback):
+        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: {_DROPOUT}")
+    options = entry.checked(False, softmax_scale, deterministic, mask, None)[:3]
+    options = *options, return_attn_probs, fallback, mask, sink, sequences, entry.flag("pad", pad)
+    of = entry.backend_of(q)
+    if of.is_compiling():  # which cannot trace what follows an error
+        _require_fit(q, k, v, kv, options[-1])
+        results = of.attention(*given, *options, dropout_p)
     else:
-        options = dropout_p, fallback, return_attn_probs, sequences
-        results = _with_dropout(given, softmax_scale, mask, sink, *options)
+        try:
+            results = of.attention(*given, *options, dropout_p)
+        except NotServed as error:
+            _require_fit(q, k, v, kv, options[-1])
+            given = "" if mask in ("none", "causal") else f"window_size = {window}, softcap = {softcap}: "
+            named = {"query": "q", "key": "kv" if kv is not None else "k", "value": "kv" if kv is not None else "v"}
+            text = re.sub(r"\b(query|key|value)(?=\.dtype|: |, torch|$)", lambda name: named[name[0]], str(error))
+            raise NotServed(given + text) from None
     O, lse = results if return_attn_probs else (results, None)
     O = O.transpose(1, 2).contiguous() if entry.is_torch(O) else O.swapaxes(1, 2).copy()
     if packed:
         O, lse = O[0], None if lse is None else lse[0]
     return (O, lse, None) if return_attn_probs else O
-
-
-def _with_dropout(given, softmax_scale, mask, sink, dropout_p, fallback, return_attn_probs, lengths):
-    """O, or O and the LSE, by PyTorch. NotServed without fallback."""
-    if not 0 <= dropout_p < 1:
-        raise NotServed(f"dropout_p = {dropout_p}: allowed: 0 and, with fallback = True, numbers below 1")
-    if not fallback:
-        raise NotServed(f"dropout_p = {dropout_p}: no stage supports it; allowed: 0, or fallback = True")
-    if not entry.is_torch(given[0]):
-        raise NotServed("fallback = True: allowed only with PyTorch tensors")
-    from . import torch_operators
-
-    if lengths is not None and entry.is_torch(lengths[0]):
-        raise NotServed(f"dropout_p = {dropout_p}, cu_seqlens = tensors: allowed under torch.compile: lists of numbers")
-    scale = given[0].shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    results = torch_operators.by_pytorch(*given, scale, mask, sink, lengths, return_attn_probs, dropout_p)
-    return results if return_attn_probs else results[0]
 
 
 def _lengths(q, k, cu_seqlens_q, cu_seqlens_k):

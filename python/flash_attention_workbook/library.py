@@ -266,14 +266,22 @@ class Library:
             self._plans[key] = plan
         return plan
 
-    def head_dims(self, element, parts):
-        """The head dimensions that stages support for this element type and these parts of a mask, in ascending order:
-        in both passes, if a backward stage supports them too."""
-        of = {"forward": set(), "backward": set()}
+    def head_dims(self, passes, element, parts, shared_heads=False, deterministic=False, lse_gradient=False):
+        """The head dimensions for which stages declare all of these passes, with this element type, these parts of a
+        mask and so on, in ascending order."""
+        of = {name: set() for name in passes}
         for stage in self.stages:
-            if stage.element == element and all(part in stage.masks for part in parts):
+            backward_fits = stage.deterministic >= deterministic and stage.lse_gradient >= lse_gradient
+            if (
+                stage.pass_ in of and stage.element == element and all(part in stage.masks for part in parts)
+                and stage.shared_heads >= shared_heads and (backward_fits or stage.pass_ == "forward")
+            ):  # fmt: skip
                 of[stage.pass_].update(stage.head_dims)
-        return tuple(sorted(of["forward"] & of["backward"] or of["forward"]))
+        return tuple(sorted(set.intersection(*of.values())))
+
+    def dims_to_pad_to(self, *problem):
+        """head_dims(), first those with the gradient of the LSE if it is wanted."""
+        return self.head_dims(*problem) + self.head_dims(*problem[:-1])
 
     def _make_plan(self, pass_, element, sizes, scale, mask, deterministic, lse_gradient, cache):
         of_pass = [stage for stage in self.stages if stage.pass_ == pass_]
@@ -304,6 +312,12 @@ class Library:
             f"chapter{'s' if len(chapters) > 1 else ''} {', '.join(chapters)}, {pass_}: {as_given(message)}"
             for message, chapters in by_message.items()
         ]
+        dims = {d for stage in stages for d in stage.head_dims}
+        if cache is None and sizes[-1] not in dims and sizes[-1] > 0:
+            larger = [d for d in sorted(dims) if d > sizes[-1]]
+            pad = f"pad = True adds columns of zeros up to d = {larger[0]}, and " if larger else ""
+            refusals.append(f"d = {sizes[-1]}: in attention() and flash_attn's functions {pad}fallback = True lets "
+                            "PyTorch compute it, for tensors")  # fmt: skip
         for part in parts_of(mask) + ([] if cache is None else ["cache"]):
             if not any(part in stage.masks for stage in stages) and (chapters := _chapters_with(part)):
                 serves = f"chapter {', '.join(chapters)}"

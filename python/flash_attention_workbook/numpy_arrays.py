@@ -70,12 +70,14 @@ def _sink(sink, H):
     return sinks
 
 
-def _padded(pad, mask, *arrays):
-    """The arrays with zeros in the columns up to a head dimension that a stage supports."""
-    d = max(array.shape[-1] for array in arrays)
-    d = entry.padded_head_dim(library_for("sim").head_dims(arrays[0].dtype.name, parts_of(mask)), d) if pad else d
-    widths = [[(0, 0)] * (array.ndim - 1) + [(0, d - array.shape[-1])] for array in arrays]
-    return [numpy.pad(array, width) if pad else array for array, width in zip(arrays, widths)]
+def _padded(pad, pass_, mask, options, Q, K, *arrays):
+    """The arrays with zeros in the columns up to a head dimension that a stage supports. options: of head_dims()."""
+    if not pad:
+        return Q, K, *arrays
+    arrays = Q, K, *arrays
+    dims = library_for("sim").head_dims((pass_,), Q.dtype.name, parts_of(mask), Q.shape[1] != K.shape[1], *options)
+    d = entry.padded_head_dim(dims, max(array.shape[-1] for array in arrays))
+    return [numpy.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, d - array.shape[-1])]) for array in arrays]
 
 
 def _packed(mask, lengths, Nq, Nk):
@@ -132,8 +134,8 @@ def _backward(Q, K, V, O, dO, lse, dlse, scale, mask, sink, deterministic):
     return *gradients, dsink
 
 
-def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad):
-    """See the package's attention()."""
+def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad, dropout_p=0.0):
+    """See the package's attention(). dropout_p: for tensors, with fallback."""
     if fallback:
         raise NotServed("fallback = True: allowed only with PyTorch tensors")
     columns = V.shape[-1]
@@ -141,7 +143,7 @@ def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask,
         scale = 1 / math.sqrt(max(Q.shape[-1], 1))
     mask, sink = mask_text(causal, mask, sink), _sink(sink, Q.shape[1])
     mask, slices = _packed(mask, lengths, Q.shape[2], K.shape[2])
-    Q, K, V = (dense(array) for array in _padded(pad, mask, Q, K, V))
+    Q, K, V = (dense(array) for array in _padded(pad, "forward", mask, (), Q, K, V))
     if slices is None:
         O, lse = _forward(Q, K, V, scale, mask, sink)
     else:
@@ -166,7 +168,8 @@ def attention_gradients(dO, Q, K, V, O, lse, dlse, causal, scale, deterministic,
         scale = 1 / math.sqrt(max(Q.shape[-1], 1))
     mask, sink = mask_text(causal, mask, sink), _sink(sink, Q.shape[1])
     mask, slices = _packed(mask, lengths, Q.shape[2], K.shape[2])
-    inputs = [dense(array) for array in (*_padded(pad, mask, Q, K, V, O, dO), lse)]
+    wanted = deterministic, dlse is not None
+    inputs = [dense(array) for array in (*_padded(pad, "backward", mask, wanted, Q, K, V, O, dO), lse)]
     dlse = None if dlse is None else dense(dlse)
     options = scale, mask, sink, deterministic
     if slices is None:

@@ -465,6 +465,7 @@ def _attends(kind, sides, Nq, Nk, device):
 def by_pytorch(query, key, value, scale, mask, sink, lengths, with_lse, dropout_p=0.0):
     """O and the LSE by PyTorch; without with_lse, the LSE may be None. lengths: of packed sequences of Q and of K, or
     None. mask: none, causal or a window, with softcap and ALiBi; NotServed for others."""
+    sizes_of(query, key, value)
     if not query.is_floating_point():
         raise NotServed(f"query.dtype = {query.dtype}: allowed with PyTorch: floating-point types")
     if not key.shape[1] or query.shape[1] % key.shape[1]:
@@ -483,7 +484,7 @@ def by_pytorch(query, key, value, scale, mask, sink, lengths, with_lse, dropout_
     Nq, Nk, G = query.shape[2], key.shape[2], query.shape[1] // key.shape[1]
     if G > 1:
         key, value = (tensor.repeat_interleave(G, 1) for tensor in (key, value))
-    is_causal = kind == "causal" and Nq == Nk
+    is_causal = True if kind == "causal" and Nq == Nk else False  # torch.compile's SymBool is not enough
     by_sdpa = not others and not with_lse
     attends = None if is_causal and by_sdpa else _attends(kind, parts[kind], Nq, Nk, query.device)
     if by_sdpa:
@@ -499,11 +500,11 @@ def by_pytorch(query, key, value, scale, mask, sink, lengths, with_lse, dropout_
         S = float(parts["softcap"]) * torch.tanh(S / float(parts["softcap"]))
     if "alibi" in parts:
         distance = torch.arange(Nk - Nq, Nk, device=S.device)[:, None] - torch.arange(Nk, device=S.device)
-        slopes = torch.tensor(entry.slopes(S.shape[1]), device=S.device)
+        slopes = torch.cat([S.new_full((1,), slope) for slope in entry.slopes(S.shape[1])])  # without a copy to the GPU
         S = S - slopes[:, None, None] * distance.abs()
     if attends is not None:
         S = S.masked_fill(~attends, -math.inf)
-    of_row = S.new_tensor([-math.inf]) if sink is None else sink.float()
+    of_row = S.new_full((1,), -math.inf) if sink is None else sink.float()
     S = torch.cat([S, of_row[:, None, None].expand(*S.shape[:3], 1)], -1)  # the score of the sink, or none
     masked = (S == -math.inf).all(-1, keepdim=True)  # rows without a score
     P = torch.softmax(S.masked_fill(masked, 0), -1).masked_fill(masked, 0)
@@ -512,14 +513,16 @@ def by_pytorch(query, key, value, scale, mask, sink, lengths, with_lse, dropout_
     return (P @ value.float()).to(query.dtype), lse
 
 
+def _passes(*tensors):
+    """Those that a call needs."""
+    needed = torch.is_grad_enabled() and any([tensor is not None and tensor.requires_grad for tensor in tensors])
+    return ("forward", "backward") if needed else ("forward",)
+
+
 def _is_served(query, key, value, scale, mask, deterministic):
-    passes = ["forward"]
-    if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in (query, key, value)]):
-        passes.append("backward")
-    if torch.compiler.is_compiling():  # which cannot see the library: by what its stages declare
-        given = query.shape[-1], query.shape[1] != key.shape[1], parts_of(mask)
-        offers = _offers("cuda" if query.is_cuda else "sim", query.dtype)
-        return all([any([_is_offered(*offer, pass_, *given, deterministic) for offer in offers]) for pass_ in passes])
+    passes = _passes(query, key, value)
+    if is_compiling():  # which cannot see the library: by what its stages declare
+        return query.shape[-1] in _dims(query, key, passes, mask, deterministic, False)
     try:
         for pass_ in passes:
             plan_for(pass_, query, key, value, scale, mask, deterministic and pass_ == "backward")
@@ -528,27 +531,16 @@ def _is_served(query, key, value, scale, mask, deterministic):
     return True
 
 
-def _is_offered(of_pass, dims, masks, shared_heads, reproducible, pass_, d, shares, parts, deterministic):
-    return (
-        of_pass == pass_ and d in dims and (shared_heads or not shares) and all([part in masks for part in parts])
-        and (reproducible or not (deterministic and pass_ == "backward"))
-    )  # fmt: skip
+def _dims(query, key, passes, mask, *options):
+    """The head dimensions that stages declare for these passes."""
+    shares_heads = True if query.shape[1] != key.shape[1] else False
+    backend = "cuda" if query.is_cuda else "sim"
+    return _declared(backend, passes, query.dtype, tuple(parts_of(mask)), shares_heads, *options)
 
 
 @torch.compiler.assume_constant_result
-def _offers(backend, dtype):
-    """What the stages for an element type declare."""
-    element, stages = _ELEMENTS.get(dtype), library_for(backend).stages
-    return tuple(
-        (stage.pass_, stage.head_dims, stage.masks, stage.shared_heads, stage.deterministic)
-        for stage in stages
-        if stage.element == element
-    )
-
-
-@torch.compiler.assume_constant_result
-def _head_dims(backend, dtype, parts):
-    return library_for(backend).head_dims(_ELEMENTS.get(dtype), parts)
+def _declared(backend, passes, dtype, *options):
+    return library_for(backend).dims_to_pad_to(passes, _ELEMENTS.get(dtype), *options)
 
 
 def cast(*tensors):
@@ -609,8 +601,11 @@ def lengths_from(given, query):
     return entry.lengths_between([entry.starts(name, values, rows) for values, (name, _, rows) in zip(host, given)])
 
 
-def attention(query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad):
-    """See the package's attention(). lengths: those of Q and of K, or FlashAttention's cu_seqlens as tensors."""
+def attention(
+    query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths, pad, dropout_p=0.0
+):
+    """See the package's attention(). lengths: those of Q and of K, or FlashAttention's cu_seqlens as tensors.
+    dropout_p: by PyTorch, with fallback."""
     query, key, value = cast(query, key, value)
     columns = value.shape[-1]
     if scale is None:
@@ -618,11 +613,6 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
     mask = mask_text(causal, mask, sink)
     if sink is not None:
         sink = _sink(sink, query)
-    if pad:
-        parts = (*parts_of(mask), *(() if lengths is None else ("packed",)))
-        served_dims = _head_dims("cuda" if query.is_cuda else "sim", query.dtype, parts)
-        d = entry.padded_head_dim(served_dims, max(query.shape[-1], columns))
-        query, key, value = (torch.nn.functional.pad(x, (0, d - x.shape[-1])) for x in (query, key, value))
     starts, served = (), mask
     if lengths is not None and isinstance(lengths[0], Tensor):
         starts = lengths
@@ -631,12 +621,18 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
         if lengths[1] is None:
             served = with_lengths(mask, lengths[0])
         else:
-            starts = [torch.tensor([0, *itertools.accumulate(each)], dtype=torch.int32) for each in lengths]
-    if fallback and not _is_served(query, key, value, scale, served, deterministic):
+            ends = [[0, *itertools.accumulate(each)] for each in lengths]
+            starts = [torch.tensor(each, dtype=torch.int32, device="cpu") for each in ends]
+    if pad:
+        passes = _passes(query, key, value, sink)
+        wanted = served + "+lengths" if starts is lengths else served, deterministic, return_lse and len(passes) == 2
+        d = entry.padded_head_dim(_dims(query, key, passes, *wanted), max(query.shape[-1], columns))
+        query, key, value = (torch.nn.functional.pad(x, (0, d - x.shape[-1])) for x in (query, key, value))
+    if dropout_p > 0 or (fallback and not _is_served(query, key, value, scale, served, deterministic)):
         if starts is lengths:
             raise NotServed("cu_seqlens = tensors: under torch.compile PyTorch cannot compute what no stage supports; "
                             "allowed: cu_seqlens on the host, or lengths")  # fmt: skip
-        O, lse = by_pytorch(query, key, value, scale, mask, sink, lengths, return_lse)
+        O, lse = by_pytorch(query, key, value, scale, mask, sink, lengths, return_lse, dropout_p)
         return (O[..., :columns], lse) if return_lse else O[..., :columns]
     results = _attention(query, key, value, sink, starts, return_lse, scale, served, deterministic)
     if columns == query.shape[-1]:

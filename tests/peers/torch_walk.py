@@ -779,6 +779,81 @@ trials(REFUSED, {
         tensors()[0], *(x.detach().cpu().numpy() for x in tensors()[1:])),
 }, "shapes")  # fmt: skip
 
+@trial()
+def devices_that_differ():
+    """Also "meta", whose operators compute nothing."""
+    Q, K, V = given = tensors(grad=False)
+    q, k, v = rows_first()
+    cq, ck, cv = cache = with_cache()
+    new = [x.detach()[:, :1].clone() for x in rows_first(H=2)[1:]]
+    before = [x.clone() for x in (ck, cv)]
+    append = lambda *kv: workbook.flash_attn_with_kvcache(*cache, *kv, cache_seqlens=starts(5, 5)[1:])
+    for other in ["meta"] if device == "cpu" else ["meta", "cpu"]:
+        to = lambda x: x.detach().to(other)
+        at = f"allowed: {Q.device}, as "
+        for options in ({}, {"fallback": True}, {"pad": True}, {"return_lse": True}, {"lengths": (30, 40)}):
+            refuses(f"key.device = {other}: {at}query", lambda: workbook.attention(Q, to(K), V, **options))
+            refuses(f"value.device = {other}: {at}query", lambda: workbook.attention(Q, K, to(V), **options))
+            refuses(f"allowed: {other}, as query", lambda: workbook.attention(to(Q), K, V, **options))
+        for options in ({}, {"dropout_p": 0.5, "fallback": True}):
+            refuses(f"k.device = {other}: {at}q", lambda: workbook.flash_attn_func(q, to(k), v, **options))
+        refuses(f"v.device = {other}: {at}q",
+                lambda: workbook.flash_attn_varlen_func(q[0], k[0], to(v[0]), [0, 70], [0, 70], 70, 70))  # fmt: skip
+        refuses(f"kv.device = {other}: {at}q",
+                lambda: workbook.flash_attn_kvpacked_func(q, to(torch.stack([k, v], 2))))  # fmt: skip
+        for i, name in enumerate("kv"):
+            kv = [to(x) if i == j else x for j, x in enumerate(new)]
+            refuses(f"{name}.device = {other}: {at}q", lambda: append(*kv))
+            caches = [to(x) if i == j else x for j, x in enumerate((ck, cv))]
+            refuses(f"{name}_cache.device = {other}: {at}q", lambda: workbook.flash_attn_with_kvcache(cq, *caches))
+        refuses(f"k_cache.device = {Q.device}: allowed: {other}, as q",
+                lambda: workbook.flash_attn_with_kvcache(to(cq), ck, cv, cache_seqlens=starts(5, 5)[1:]))  # fmt: skip
+        refuses("rotary_cos.device", lambda: workbook.flash_attn_with_kvcache(
+            *cache, *new, *(torch.zeros(_N, 8, device=other),) * 2, cache_seqlens=5))  # fmt: skip
+    require(all(torch.equal(*x) for x in zip(before, (ck, cv))), "a refused call changes the caches")
+    require(workbook.attention(*(x.to("meta") for x in given)).is_meta, "tensors on meta")
+
+
+@trial()
+def fallback_of_wrong_arguments():
+    """fallback=True hides no wrong shape, type or number of columns, whether or not a stage serves d."""
+    for d in (64, 72):
+        q, k, v = tensors(d=d)
+        wide, cu = tensors(d=d + 8)[2], [0, 30, _N]
+        for said, x in {
+            f"key.shape = (1, 4, 70, {d}): allowed: (2, 4, 70, {d})": (q, k[:1], v[:1]),
+            f"key.shape = (2, 4, 70, {d}): allowed: (1, 4, 70, {d})": (q[:1], k, v),
+            f"value.shape = (2, 4, 50, {d})": (q, k, v[:, :, :50]),
+            "key.shape = (2, 4, 70, 32)": (q, k[..., :32], v),
+            f"value.shape = (2, 4, 70, {d + 8})": (q, k, wide),
+            f"value.shape = (2, 4, 70, {d}): allowed: (2, 2, 70, {d})": (q, k[:, :2], v),
+            "key: torch.bfloat16 on ": (q, k.bfloat16(), v),
+        }.items():
+            for options in ({}, {"mask": "causal"}, {"mask": "causal+alibi"}, {"mask": "window=9,0"}, {"return_lse": 1}):
+                refuses(said, lambda: workbook.attention(*x, **options, fallback=True))
+            said = said.replace("key", "k").replace("value", "v")
+            for p in (0, 0.5):
+                rows = [y.transpose(1, 2) for y in x]
+                text = said.split(" = ")[0] if " = " in said else said
+                refuses(text, lambda: workbook.flash_attn_func(*rows, dropout_p=p, fallback=True))
+        short = [x[0].transpose(0, 1) for x in (q, k, v[:, :, :50])]
+        for p in (0, 0.5):
+            refuses("v.shape = (50, 4", lambda: workbook.flash_attn_varlen_func(
+                *short, cu, cu, 70, 70, dropout_p=p, fallback=True))  # fmt: skip
+        padded = workbook.attention(q, k, wide, fallback=True, pad=True)
+        near(padded, reference(q, k, wide)[0])
+        near(workbook.flash_attn_func(*(x.transpose(1, 2) for x in (q, k, wide)), dropout_p=1e-9, fallback=True,
+                                      pad=True), padded.transpose(1, 2))  # fmt: skip
+
+
+@trial(limit=120)
+def fallback_compiled_with_a_dynamic_length():
+    made = compiled(lambda *x: workbook.attention(*x, causal=True, fallback=True), dynamic=True)
+    for N in (33, 40, 64):
+        given = tensors(N=N, d=72)
+        near(made(*given), reference(*given, True)[0])
+
+
 trials(REFUSED, {
     "mask of bool": lambda: workbook.attention(*tensors(), mask=torch.ones(_N, _N, dtype=torch.bool)),
     "windows=3": lambda: workbook.attention(*tensors(), mask="windows=3"),
@@ -1511,6 +1586,23 @@ def fallback_of_packed_sequences():
     near(O[:30], reference(*(x[None, :30].transpose(1, 2) for x in (q, k, v)), True)[0][0].transpose(0, 1))
     O = workbook.flash_attn_varlen_func(q, k, v, c, c, 40, 40, dropout_p=1e-9, causal=True, fallback=True)
     near(O, way(q, k, v, c))
+
+
+@trial(limit=120)
+def padded_to_what_serves_the_call():
+    """Shared heads, and a loss of the LSE, which not every stage for a small d has."""
+    for d in (16, 32):
+        given = tensors(d=d, Hkv=2)
+        for way in (workbook.attention, compiled(workbook.attention)):
+            O, lse = way(*given, pad=True, return_lse=True)
+            right = reference(*given)
+            for x, y in ((O, right[0]), (lse, right[1])):
+                near(x, y, f"d = {d}")
+                both = [torch.autograd.grad(z.float().pow(2).sum(), given[:2], retain_graph=True) for z in (x, y)]
+                for a, b in zip(*both):
+                    near(a, b, f"a gradient, d = {d}", 2)
+            with torch.no_grad():
+                near(way(*given, pad=True), right[0], f"d = {d}, without gradients")
 
 
 @trial(limit=120)

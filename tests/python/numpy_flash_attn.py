@@ -6,6 +6,7 @@ argument; it ends with 1 at the first check that fails.
 """
 
 import sys
+from types import SimpleNamespace
 
 import flash_attention_workbook as workbook
 import numpy as np
@@ -182,8 +183,23 @@ def pad():
     Q, K, V = (normal(1, 2, 50, 20, seed=seed) for seed in (1, 2, 3))
     O = attention(Q, K, V, mask="window=7,0", pad=True)  # no stage has windows for d = 32
     close("O of a window, d = 20", O, exact_attention(*(x.astype(float) for x in (Q, K, V)), 7, 0, 0, False, None, None)[1])
-    refused(NotServed, "d = 40 is not supported", lambda: attention(*[normal(1, 1, 8, 40)] * 3))
-    refused(NotServed, "d = 200 is not supported", lambda: attention(*[normal(1, 1, 8, 200)] * 3, pad=True))
+    by_pytorch = "fallback = True lets PyTorch compute it, for tensors"
+    for text in ("d = 40 is not supported", f"pad = True adds columns of zeros up to d = 64, and {by_pytorch}"):
+        refused(NotServed, text, lambda: attention(*[normal(1, 1, 8, 40)] * 3))
+    for text in ("d = 200 is not supported", f"d = 200: in attention() and flash_attn's functions {by_pytorch}"):
+        refused(NotServed, text, lambda: attention(*[normal(1, 1, 8, 200)] * 3, pad=True))
+
+    # Of two stages, the one for small d has neither shared heads nor the gradient of the LSE.
+    library, both = object.__new__(workbook.Library), ("forward", "backward")
+    declared = {"element": "float16", "masks": ("none",), "deterministic": False}
+    library.stages = [
+        SimpleNamespace(pass_=p, head_dims=dims, shared_heads=more, lse_gradient=more and p == "backward", **declared)
+        for dims, more in (((32, 64), False), ((64, 128), True)) for p in both
+    ]  # fmt: skip
+    dims = lambda *wanted: library.head_dims(both, "float16", ["none"], *wanted)
+    assert dims() == (32, 64, 128) and dims(True) == (64, 128) == dims(False, False, True), "head_dims()"
+    assert dims(False, True) == library.head_dims(both, "float16", ["causal"]) == (), "head_dims() of nothing"
+    assert library.dims_to_pad_to(both, "float16", ["none"], False, False, True) == (64, 128, 32, 64, 128)
     print("pad")
 
 

@@ -14,8 +14,8 @@ def _heads_first(mask, *tensors):
     """(B, N, H, d), or (T, H, d) of packed sequences, as (B, H, N, d), padded."""
     like = tensors[0]
     parts = parts_of(mask) + ([] if like.dim() == 4 else ["packed"])
-    dims = library_for("cuda" if like.is_cuda else "sim").head_dims(str(like.dtype).removeprefix("torch."), parts)
-    d = padded_head_dim(dims, like.shape[-1])
+    library, element = library_for("cuda" if like.is_cuda else "sim"), str(like.dtype).removeprefix("torch.")
+    d = padded_head_dim(library.head_dims(("forward", "backward"), element, parts), like.shape[-1])
     tensors = [tensor if tensor.dim() == 4 else tensor[None] for tensor in tensors]
     return [pad(tensor.transpose(1, 2), (0, d - tensor.shape[-1])) for tensor in tensors]
 
