@@ -46,8 +46,13 @@ def stages(backend):
 
 def synchronize(backend="cuda"):
     """Waits for the device. Raises KernelFailed or OpenExercise for kernels launched since the last call, Unavailable
-    without a library."""
-    library_for(backend).synchronize()
+    without a library, NotServed while a CUDA graph records."""
+    library = library_for(backend)
+    if backend == "cuda" and "torch" in sys.modules:
+        from . import torch_operators
+
+        torch_operators.require_no_recording("synchronize()", torch_operators.GPU, "a call that waits", "after it")
+    library.synchronize()
 
 
 def attention(

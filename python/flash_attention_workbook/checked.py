@@ -3,7 +3,7 @@ mask's numbers, sinks) is checked by the library. Independent of numpy and PyTor
 
 import operator
 
-from .library import NotServed, refuse
+from .library import NotServed, library_with, refuse
 
 
 _TOO_LARGE = float.fromhex("0x1.ffffffp127")  # the least number that becomes infinite as a float
@@ -17,17 +17,26 @@ def require_plain(name, value, allowed):
             refuse(name, value, allowed)
 
 
+def _single(name, value, allowed):
+    """The value itself, or the number in a tensor without axes, which the call reads on the host: torch.compile breaks
+    its graph for it."""
+    if getattr(value, "shape", ()) != ():
+        refuse(name, value, allowed)
+    if is_torch(value):
+        _refuse_gradient(name, value)
+        if not backend_of(value).is_compiling():
+            value = backend_of(value).on_host(name, value, "a number on the host")
+    require_plain(name, value, allowed)
+    return value
+
+
 def number(name, value, allowed="finite numbers that a float can hold"):
     """A finite number, also from an array or a tensor without axes, but not one that needs a gradient."""
     if type(value) is not float:
-        if getattr(value, "shape", ()) != ():
-            refuse(name, value, allowed)
-        require_plain(name, value, allowed)
-        _refuse_gradient(name, value)
-        given = value
+        given = value = value if type(value) is int else _single(name, value, allowed)
         try:
             value = float(value)
-        except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a complex tensor
+        except (TypeError, ValueError, OverflowError):
             value = None
         if value is None:
             refuse(name, given, allowed)
@@ -57,8 +66,8 @@ def whole_number(name, value, allowed="whole numbers"):
     if type(value) is int:
         return value
     whole = None
-    if getattr(value, "shape", ()) == () and getattr(getattr(value, "dtype", None), "kind", "i") != "b":
-        require_plain(name, value, allowed)
+    if getattr(getattr(value, "dtype", None), "kind", "i") != "b" and value is not None:
+        value = _single(name, value, allowed)
         if not isinstance(value, float):
             try:
                 whole = operator.index(value)
@@ -71,9 +80,7 @@ def flag(name, value):
     """True or False, also as 1 or 0 and as an array or a tensor without axes."""
     if value is True or value is False:
         return value
-    if getattr(value, "shape", ()) != () or value is None:
-        refuse(name, value, "True and False")
-    require_plain(name, value, "True and False")
+    value = _single(name, value, "True and False")
     try:
         if value == 0 or value == 1:
             return bool(value)
@@ -220,6 +227,12 @@ def padded_head_dim(dims, d):
         if dim >= d:
             return dim
     return d
+
+
+def require_cache_dim(backend, element, d):
+    dims = library_with("21", backend).head_dims(("forward",), element, ("cache",))
+    if dims and d not in dims:
+        raise NotServed(f"d = {d}: allowed: {', '.join(map(str, dims))}, of the stages that read a cache")
 
 
 def is_torch(array):

@@ -98,6 +98,7 @@ def flash_attn_with_kvcache(
             entry.arrays("(B, N, Hkv, d)", q=q, **{name: new})
     of = entry.backend_of(q)
     q, k, v = of.cast(q, k, v)
+    of.require_element("q", q)
     causal, num_splits = entry.flag("causal", causal), entry.whole_number("num_splits", num_splits)
     interleaved = entry.flag("rotary_interleaved", rotary_interleaved)
     return_softmax_lse = entry.flag("return_softmax_lse", return_softmax_lse)

@@ -218,11 +218,20 @@ def integers(name, value, shape, like, least, most):
     return array, array.tolist()
 
 
+def require_element(name, array):
+    if array.dtype.name not in ("float16", "bfloat16"):
+        raise NotServed(f"{name}.dtype = {array.dtype}: allowed: float16 and bfloat16")
+
+
 def unset(shape, like):
-    """An array of NaN."""
-    if like.dtype.name not in ("float16", "bfloat16"):
-        raise NotServed(f"like.dtype = {like.dtype}: allowed: float16 and bfloat16")
+    """A cache of NaN. NotServed for a type or d that no stage reads."""
+    require_element("like", like)
+    entry.require_cache_dim("sim", like.dtype.name, shape[-1])
     return numpy.full(shape, numpy.nan, like.dtype.newbyteorder("="))
+
+
+def require_host(name, like):
+    """Arrays are there."""
 
 
 def int32(numbers, shape, like):

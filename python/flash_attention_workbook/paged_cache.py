@@ -25,7 +25,8 @@ class PagedCache:
     sequences receives new keys, that sequence gets a copy of the page first (copy on write). Elements of no key are
     NaN, so a kernel that reads them is found out.
 
-    Raises NotServed for other arguments, and MemoryError if too few pages are free; then nothing has changed.
+    Raises NotServed for other arguments, Unavailable without a library of chapter 21, and MemoryError if too few pages
+    are free; then nothing has changed.
     """
 
     def __init__(self, pages, page_size, heads, d, like):
@@ -53,6 +54,7 @@ class PagedCache:
     def free(self, sequence):
         """Ends a sequence. Pages that no other sequence has are free again."""
         unused = []
+        self._of.require_host("PagedCache", self.k)
         for page in self._pages(sequence):
             self._sharers[page] -= 1
             if self._sharers[page] == 0:
@@ -93,6 +95,7 @@ class PagedCache:
 
     def tables(self, sequences):
         """The arguments block_table, (B, M), and cache_seqlens, (B), of flash_attn_with_kvcache(), int32."""
+        self._of.require_host("PagedCache", self.k)
         tables = [self._pages(sequence) for sequence in sequences]
         M = max([1, *map(len, tables)])
         tables = [pages + [0] * (M - len(pages)) for pages in tables]
@@ -114,6 +117,7 @@ class PagedCache:
 
     def _reserve(self, sequences, new):
         """Makes room for new keys of each sequence, in pages of its own."""
+        self._of.require_host("PagedCache", self.k)
         size, needed, written = self.k.shape[1], 0, collections.Counter()
         for sequence in sequences:
             pages, length = self._pages(sequence), self._lengths[sequence]

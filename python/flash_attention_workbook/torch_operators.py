@@ -20,7 +20,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from . import checked as entry
 from .library import (
-    LONGEST_MEMORY, NotServed, library_for, library_with, mask_text, parts_of, starts_of, with_lengths,
+    LONGEST_MEMORY, NotServed, library_for, library_with, mask_text, parts_of, shortened, starts_of, with_lengths,
 )  # fmt: skip
 
 _NAMESPACE = "flash_attention_workbook"
@@ -28,6 +28,7 @@ _ELEMENTS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _SYNCHRONIZE = os.environ.get("WORKBOOK_SYNCHRONIZE", "") not in ("", "0")
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # the stream's address, without an object
 _current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+GPU = torch.device("cuda")
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 _OF_INPUTS = "Tensor query, Tensor key, Tensor value"
@@ -111,7 +112,13 @@ _recorded = set()  # the starts in CUDA graphs, whose memory must stay: nobody k
 
 
 def _is_recording(device):
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return device.type == "cuda" and not is_compiling() and torch.cuda.is_current_stream_capturing()
+
+
+def require_no_recording(name, device, what, allowed):
+    """NotServed where a CUDA graph records: what waits for the GPU, or for a copy to it, would spoil the recording."""
+    if _is_recording(device):
+        raise NotServed(f"{name}: a CUDA graph cannot record {what}; allowed: {allowed}")
 
 
 def _has_starts(mask):
@@ -123,10 +130,9 @@ def _starts_on(device, mask):
         return None
     known = _starts.get((mask, device))
     if known is None:
-        if _is_recording(device):
-            lengths = ",".join(str(b - a) for a, b in itertools.pairwise(starts_of(mask)))
-            raise NotServed(f"lengths or cu_seqlens of {lengths} rows: a CUDA graph cannot record the first call with "
-                            "them, which copies their starts to the GPU; allowed: those of an earlier one")  # fmt: skip
+        lengths = shortened(",".join(str(b - a) for a, b in itertools.pairwise(starts_of(mask))))
+        require_no_recording(f"lengths or cu_seqlens of {lengths} rows", device, "the first call with them, which "
+                             "copies their starts to the GPU", "those of an earlier one")  # fmt: skip
         if len(_starts) >= LONGEST_MEMORY:
             _starts.clear()
         known = _starts[mask, device] = torch.tensor(starts_of(mask), dtype=torch.int32, device=device)
@@ -188,10 +194,11 @@ def _sequences(query, key, value, starts_q, starts_k):
 
 def on_host(name, tensor, otherwise):
     """The numbers of a tensor. NotServed where nothing can wait for them."""
-    reader = "torch.compile" if is_compiling() else "a CUDA graph" if _is_recording(tensor.device) else None
-    if reader is not None:
-        raise NotServed(f"{name} = a tensor on {tensor.device}: {reader} cannot record that the call reads it on the "
-                        f"host; allowed: {otherwise}")  # fmt: skip
+    what, waits = f"{name} = a tensor on {tensor.device}", "that the call reads it on the host"
+    if is_compiling() or tensor.is_meta:
+        reader = "there are no numbers" if tensor.is_meta else "torch.compile cannot record " + waits
+        raise NotServed(f"{what}: {reader}; allowed: {otherwise}")
+    require_no_recording(what, tensor.device, waits, otherwise)
     return tensor.tolist()
 
 
@@ -567,7 +574,7 @@ def _tensor(name, value, allowed, like, device=None):
     if isinstance(value, Tensor):
         return value
     entry.require_plain(name, value, allowed)
-    if not is_compiling() and _is_recording(like.device):
+    if _is_recording(like.device):
         entry.refuse(name, value, f"a tensor on {like.device}", "a CUDA graph cannot record its copy to the GPU; ")
     try:
         return torch.tensor(value, device=device or like.device)
@@ -679,10 +686,15 @@ def require_element(name, tensor):
 
 
 def unset(shape, like):
-    """A tensor of NaN."""
-    if like.dtype not in _ELEMENTS:
-        raise NotServed(f"like.dtype = {like.dtype}: allowed: torch.float16 and torch.bfloat16")
+    """A cache of NaN. NotServed for a type or d that no stage reads."""
+    require_element("like", like)
+    entry.require_cache_dim("cuda" if like.is_cuda else "sim", _ELEMENTS[like.dtype], shape[-1])
     return torch.full(shape, math.nan, dtype=like.dtype, device=like.device)
+
+
+def require_host(name, like):
+    """NotServed where a CUDA graph records, which cannot repeat what the host does."""
+    require_no_recording(name, like.device, "what the host does with pages", "flash_attn_with_kvcache() with tensors")
 
 
 def int32(numbers, shape, like):
@@ -704,8 +716,8 @@ def pages_of(table, positions, page_size):
 def plan_of_decode(q, k_cache, v_cache, *options):
     """See numpy_arrays. No result where a compiler or tracer needs an operator, which then makes the plan."""
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
-        if cache.dtype != q.dtype or cache.device != q.device:
-            raise NotServed(f"{name}: {cache.dtype} on {cache.device}; allowed: as q, {q.dtype} on {q.device}")
+        if cache.dtype != q.dtype:
+            raise NotServed(f"{name}.dtype = {cache.dtype}: allowed: {q.dtype}, as q")
     return _plan_of_decode(q, k_cache, v_cache, *options) if _is_eager(q, k_cache, v_cache) else None
 
 

@@ -281,6 +281,29 @@ def compile_with_numbers_that_change():
 
 
 @trial(limit=120)
+def compile_with_whole_numbers_as_scales():
+    for dynamic in (None, True):
+        made = compiled(lambda q, k, v, scale: workbook.attention(q, k, v, scale=scale), dynamic=dynamic)
+        given = tensors()
+        for scale in (1, 2, 3):
+            near(made(*given, scale), workbook.attention(*given, scale=scale))
+
+
+@trial(limit=120)
+def compile_a_scale_that_is_a_tensor():
+    """PyTorch breaks its graph there."""
+    torch._dynamo.reset()
+    given, scale = tensors(), torch.tensor(0.2, device=device)
+    made = torch.compile(lambda q, k, v, s: workbook.attention(q, k, v, scale=s), backend=backend)
+    near(made(*given, scale), workbook.attention(*given, scale=0.2))
+
+
+@trial(REFUSED)
+def compile_lengths_with_none():
+    compiled(lambda *x: workbook.attention(*x, lengths=[None, 70]))(*tensors())
+
+
+@trial(limit=120)
 def compile_cu_seqlens_of_other_sizes():
     way = lambda q, k, v, c, n: workbook.flash_attn_varlen_func(q, k, v, c, c, n, n, causal=True)
     made = compiled(way)
@@ -521,6 +544,46 @@ def graph_with_cu_seqlens_on_the_device():
     workbook.flash_attn_varlen_func(q, k, v, c, c, 40, 40)
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         workbook.flash_attn_varlen_func(q, k, v, c, c, 40, 40)
+
+
+@trial(on_gpu=True)
+def graph_with_numbers_on_the_device():
+    """They are refused before they harm the recording, the process's random numbers, or a later recording."""
+    given, rows, cache = tensors(grad=False), [x.detach() for x in rows_first()], with_cache()
+    k = rows_first(H=2)[1].detach()[:, :1]
+    number = lambda x: torch.tensor(x, device=device)
+    paged = workbook.PagedCache(20, 16, 2, 64, cache[0])
+    one = paged.add()
+    calls = {
+        "scale = a tensor on cuda:0: a CUDA graph cannot record": lambda: workbook.attention(*given, scale=number_),
+        "causal = a tensor": lambda: workbook.attention(*given, causal=flag_),
+        "lengths[0] = a tensor": lambda: workbook.attention(*given, lengths=[whole_, 68]),
+        "softmax_scale = a tensor": lambda: workbook.flash_attn_func(*rows, softmax_scale=number_),
+        "softcap = a tensor": lambda: workbook.flash_attn_func(*rows, softcap=number_),
+        "dropout_p = a tensor": lambda: workbook.flash_attn_func(*rows, dropout_p=number_, fallback=True),
+        "window_size[0] = a tensor": lambda: workbook.flash_attn_func(*rows, window_size=(whole_, 0)),
+        "window_size = a tensor": lambda: workbook.flash_attn_func(*rows, window_size=pair_),
+        "alibi_slopes = a tensor": lambda: workbook.flash_attn_func(*rows, alibi_slopes=pair_),
+        "num_splits = a tensor": lambda: workbook.flash_attn_with_kvcache(*cache, num_splits=whole_),
+        "rotary_interleaved = a tensor": lambda: workbook.flash_attn_with_kvcache(*cache, rotary_interleaved=flag_),
+        "block_table = [[0], [1]]: a CUDA graph": lambda: workbook.flash_attn_with_kvcache(
+            *cache, block_table=[[0], [1]]),
+        "synchronize(): a CUDA graph cannot record": workbook.synchronize,
+        "PagedCache: a CUDA graph cannot record": lambda: paged.attend([one], cache[0][:1], k[:1], k[:1]),
+        "PagedCache: a CUDA graph cannot record what": lambda: paged.free(one),
+    }  # fmt: skip
+    number_, flag_, whole_, pair_ = number(0.1), number(True), number(2), number([2, 0])
+    right = workbook.attention(*given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for said, call in calls.items():
+            refuses(said, call)
+        O = workbook.attention(*given, scale=torch.tensor(0.125))
+    torch.randn(3, device=device)
+    graph.replay()
+    near(O, right)
+    require(paged.length(one) == 0 and paged.free_pages == 20, "a refused call changes the cache")
+    near(workbook.attention(*given, scale=number(0.125), causal=number(False)), right)
 
 
 @trial(on_gpu=True)
@@ -1520,6 +1583,9 @@ def graph_with_cache_lengths_as_a_list():
 
 trials(REFUSED, {
     "float32": lambda: workbook.flash_attn_with_kvcache(*with_cache(torch.float32), cache_seqlens=60),
+    "q alone in float32": lambda: workbook.flash_attn_with_kvcache(
+        with_cache()[0].float(), *with_cache()[1:], cache_seqlens=60),
+    "pages of d = 96": lambda: workbook.PagedCache(20, 16, 2, 96, with_cache()[0]),
     "a list with a length past the end": lambda: workbook.flash_attn_with_kvcache(
         *with_cache(), cache_seqlens=[60, 71]),
     "a page past the end": lambda: workbook.flash_attn_with_kvcache(

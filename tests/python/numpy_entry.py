@@ -290,7 +290,7 @@ def with_cache():
     refuse("k.shape = (3, 1, 2, 64): allowed: 0 to 0 new keys", pages, block_table=np.zeros((3, 0), int))
     for splits in (7, -1, 2**31, 2**32 + 3, 2**32 + 7, 2**40, 2**70):
         refuse(f"num_splits = {splits}: allowed: 0, 1, 2, 3, 8 and 128", num_splits=splits)
-    refuse("float16; allowed: (3, 1, 2, 64), float32, as q", q=q.astype(np.float32))
+    refuse("q.dtype = float32: allowed: float16 and bfloat16", q=q.astype(np.float32))
     refuse("Hkv (K/V heads) = 2", q=normal(B, 1, 5, d))
     refuse("softmax_scale = 1e+39: allowed: finite numbers that a float can hold", softmax_scale=1e39)
     read_only = [x.copy() for x in (k_cache, v_cache)]

@@ -139,7 +139,7 @@ def refusals(random, without_cache):
     refuse("cache_batch_idx = [0, 1, 2]: allowed: None with", block_table=table, cache_batch_idx=[0, 1, 2])
     refuse("allowed: 3 requests, as q, or a block_table", k_cache=caches[0][:2], v_cache=caches[1][:2])
     refuse("the same for both caches, and the same d", v_cache=caches[1][:2])
-    refuse("k_cache.dtype = float16: allowed: float32, as q", q=q.astype(np.float32))
+    refuse("q.dtype = float32: allowed: float16 and bfloat16", q=q.astype(np.float32))
     refuse("k_cache.dtype = >f2: allowed: float16", k_cache=caches[0].astype(">f2"), v_cache=caches[1].astype(">f2"))
     refuse("v = None: allowed: both k and v", k=new)
     refuse("k: (3, 1, 8, 64), float16; allowed: (3, 1, 2, 64), float16, as q", k=q, v=q)

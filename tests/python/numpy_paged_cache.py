@@ -109,6 +109,7 @@ def refusals():
         ((4, 2.0, 2, 64, like), "page_size = 2.0: allowed: whole numbers from 1 to"),
         ((4, 4, 2, 64, [1.0]), "like = [1.0]: allowed: an array or a tensor"),
         ((4, 4, 2, 64, np.zeros(1)), "like.dtype = float64: allowed: float16 and bfloat16"),
+        ((4, 4, 2, 96, like), "d = 96: allowed: 64, 128, of the stages that read a cache"),
     ):
         refused(NotServed, text, lambda: workbook.PagedCache(*options))
     cache, q = workbook.PagedCache(4, 4, Hkv, d, like), np.zeros((1, 1, H, d), np.float16)
