@@ -361,22 +361,31 @@ torch.library.register_fake(f"{_NAMESPACE}::decode", _fake_decode)
 _operators = getattr(torch.ops, _NAMESPACE)
 
 
-def _flops_of_a_matmul(query, key, mask):
-    """As PyTorch counts its own: masked pairs too. Sequences in a mask's text are counted each by itself."""
-    B, H, Nq, d = query
-    starts = starts_of(mask) if "lengths=" in mask else None
-    pairs = Nq * key[2] if starts is None else sum((b - a) ** 2 for a, b in zip(starts, starts[1:]))
-    return 2 * B * H * pairs * d
+def _flops_of_a_matmul(query, key, mask, deterministic, sink=None, starts_q=None, starts_k=None, dlse=None):
+    """As PyTorch counts its own: masked pairs too, but each packed sequence by itself."""
+    B, H, Nq, d = query.shape
+    rows = [(0, Nq), (0, key.shape[2])]
+    if "lengths=" in mask:
+        rows = [starts_of(mask)] * 2
+    elif starts_q is not None and type(starts_q) in _PLAIN and not starts_q.is_meta:  # has data
+        rows = starts_q.tolist(), starts_k.tolist()
+    Q, K = ([b - a for a, b in itertools.pairwise(starts)] for starts in rows)
+    return 2 * B * H * d * sum(q * k for q, k in zip(Q, K))
 
 
-@register_flop_formula([_operators.forward, _operators.packed_forward])
-def _(query, key, value, scale, mask, *others, **options):
-    return 2 * _flops_of_a_matmul(query, key, mask)
+@register_flop_formula([_operators.forward, _operators.packed_forward], get_raw=True)
+def _(query, key, value, scale, mask, *others, out_val=None):
+    return 2 * _flops_of_a_matmul(query, key, mask, *others)
 
 
-@register_flop_formula([_operators.backward, _operators.packed_backward])
-def _(dO, query, key, value, O, lse, scale, mask, *others, **options):
-    return 5 * _flops_of_a_matmul(query, key, mask)
+@register_flop_formula([_operators.backward, _operators.packed_backward], get_raw=True)
+def _(dO, query, key, value, O, lse, scale, mask, *others, out_val=None):
+    return 5 * _flops_of_a_matmul(query, key, mask, *others)
+
+
+@register_flop_formula(_operators.decode)
+def _(q, k_cache, v_cache, lengths, table, *others, **options):
+    return 4 * math.prod(q) * k_cache[1] * (1 if table is None else table[1])
 
 
 _forward, _backward = _operators.forward.default, _operators.backward.default

@@ -1400,11 +1400,20 @@ def modes_and_counters():
     from torch.utils.flop_counter import FlopCounterMode
 
     given = tensors()
-    for lengths, pairs in ((None, _N * _N), ((30, 40), 30 * 30 + 40 * 40)):
+    of_two = (30, 40), (50, 20)
+    for lengths, pairs in ((None, _N * _N), ((30, 40), 30 * 30 + 40 * 40), (of_two, 30 * 50 + 40 * 20)):
         with FlopCounterMode(display=False) as counter:
             workbook.attention(*given, causal=True, lengths=lengths).sum().backward()
         got, right = counter.get_total_flops(), 2 * (2 + 5) * 2 * 4 * pairs * 64
         require(got == right, f"{got} FLOPs, not {right}, with lengths = {lengths}")
+    with FlopCounterMode(display=False) as counter:
+        varlen(starts(30, 40), causal=False).sum().backward()
+    require(counter.get_total_flops() == 2 * (2 + 5) * 4 * (30 * 30 + 40 * 40) * 64, "FLOPs of cu_seqlens")
+    q, k_cache, v_cache = with_cache()
+    with FlopCounterMode(display=False) as counter:
+        workbook.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=60)
+        workbook.flash_attn_with_kvcache(q, k_cache, v_cache, block_table=torch.zeros(2, 3, device=device).int())
+    require(counter.get_total_flops() == 2 * 2 * 2 * 4 * _N * 64 * (1 + 3), "FLOPs with a KV cache")
 
 
 @trial()
