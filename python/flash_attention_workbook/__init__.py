@@ -66,15 +66,16 @@ def attention(
     aligned to the first; they differ if Nq is not Nk). Fully masked rows become 0, and so do all rows if Nk is 0.
     deterministic: bitwise reproducible gradients. return_lse: returns (O, LSE), with LSE (B, H, Nq) in float32 and
     natural units; it has a gradient. fallback: PyTorch computes what no stage supports, for tensors: the masks none,
-    causal and window, with softcap, ALiBi, sinks and lengths.
+    causal and window, with softcap, ALiBi, sinks and lengths; a wrong shape, type or device is refused all the same.
 
-    For libraries with a stage of chapter 15 or 16: mask, instead of causal, in the syntax of ./workbook run --mask:
-    "window=256,0+softcap=50+alibi", "softcap=50" or "documents=600,424". sink: (H) floating-point numbers, one logit
-    per query head, added to the softmax's denominator only. lengths: of packed sequences, whole numbers on the host,
+    For libraries with a stage of chapters 15 to 18: mask, instead of causal, in the syntax of ./workbook run --mask:
+    "window=256,0+softcap=50+alibi", "softcap=50", "documents=600,424" (16) or "causal+rope+dropout=0.1,7" (17), of
+    which the probability is rounded to a multiple of 1/256. sink: (H) floating-point numbers up to 2^127, one logit per
+    query head, added to the softmax's denominator only. lengths: of packed sequences, whole numbers on the host,
     which add up to N; or a pair of such lists, of Q and of K, for which every sequence is a call of its own.
 
-    pad: adds columns of zeros up to a head dimension that a stage supports, which changes no score. Then V may have
-    another number of columns than Q and K, and O has V's.
+    pad: adds columns of zeros up to a head dimension that the stages support for this call, which changes no score.
+    Then V may have another number of columns than Q and K, and O has V's.
 
     Raises NotServed, which names the argument, its value and what is allowed; Unavailable without a library or device;
     KernelFailed and OpenExercise for the kernel. Source: Dao 2023 (FlashAttention-2), Algorithm 1.

@@ -221,8 +221,11 @@ class Library:
             c.workbook_error.restype = c.workbook_backend.restype = ctypes.c_char_p
         except TypeError:
             refuse("path", path, "the path of a library")
-        except (OSError, ValueError, AttributeError) as error:  # no file, no path, and no library of the book
+        except (OSError, ValueError) as error:  # no file, and no path
             raise Unavailable(f"library {path}: {error}") from None
+        except AttributeError as error:
+            lacks = str(error).rpartition(": ")[2]
+            raise Unavailable(f"library {path}: no {lacks}; allowed: libraries of ./workbook library") from None
         if c.workbook_interface() != INTERFACE:
             raise Unavailable(f"library {path}: its interface is {c.workbook_interface()}; allowed: {INTERFACE}")
         c.workbook_stage_at.argtypes = [ctypes.c_int, ctypes.POINTER(_Stage)]

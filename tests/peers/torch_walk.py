@@ -1489,7 +1489,8 @@ def activate_with_an_empty_batch_and_its_warning():
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # which excludes cuDNN: no second warning
             workbook.activate()
     try:
-        require(["cuDNN" in str(warning.message) for warning in heard] == [True], f"{[str(w.message) for w in heard]}")
+        said = [text for text in (str(warning.message) for warning in heard) if text.startswith("activate()")]
+        require(len(said) == 1 and "cuDNN" in said[0], f"{[str(w.message) for w in heard]}")  # PyTorch may warn too
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             given = tensors(B=0)
             O = F.scaled_dot_product_attention(*given, is_causal=True)
@@ -1693,6 +1694,99 @@ def padded_head_dimensions():
         way = lambda *x: workbook.attention(*x, causal=True, pad=True)
         near(way(*given), reference(*given, True)[0], f"{columns} columns of V")
         same_with_gradients(compiled(way), way, given)
+
+
+# --- The table of notes/pytorch.md: features in eager code, under torch.compile(fullgraph=True), in a CUDA graph -----
+
+
+def features():
+    """For each, a function of Q, K, V or of a cache, and whether it works compiled and recorded."""
+    a, f, var = workbook.attention, workbook.flash_attn_func, workbook.flash_attn_varlen_func
+    cache = workbook.flash_attn_with_kvcache
+    sink, number = torch.linspace(-1, 1, 4, device=device), torch.tensor(0.2, device=device)
+    slopes, cu = [0.25, 0.0625, 0.015625, 0.00390625], starts(30, 40)
+    slopes_there, n = torch.tensor(slopes, device=device), torch.tensor([60, 50], device=device)
+    qkv, one, rows = tensors(), [x.detach()[:1].requires_grad_() for x in tensors(Hkv=2)], rows_first()
+    packed, with_keys = [x[0].detach().requires_grad_() for x in rows_first(1)], with_cache()
+    table = torch.tensor([[1], [0]], device=device)
+    found = {
+        "causal, the LSE": (lambda *x: a(*x, causal=True, return_lse=True), qkv, True, True),
+        "deterministic": (lambda *x: a(*x, causal=True, deterministic=True), qkv, True, True),
+        "window, softcap, ALiBi": (lambda *x: a(*x, mask="window=9,0+softcap=5+alibi"), one, True, True),
+        "sinks": (lambda *x: a(*x, causal=True, sink=sink), one, True, True),
+        "sinks as a list": (lambda *x: a(*x, sink=[0.0, 1.0, 2.0, 3.0]), one, True, False),
+        "slopes as a list": (lambda *x: f(*x, alibi_slopes=slopes), rows, True, True),
+        "slopes as a tensor": (lambda *x: f(*x, alibi_slopes=slopes_there), rows, False, False),
+        "a scale as a tensor": (lambda *x: a(*x, scale=number), qkv, False, False),
+        "lengths as a list": (lambda *x: a(*x, causal=True, lengths=(31, 39)), qkv, True, True),
+        "two lists of lengths": (lambda *x: a(*x, causal=True, lengths=((31, 39), (50, 20))), qkv, True, True),
+        "cu_seqlens as a list": (lambda *x: var(*x, [0, 32, 70], [0, 32, 70], 1, 1), packed, True, True),
+        "cu_seqlens on the device": (lambda *x: var(*x, cu, cu, 1, 1), packed, True, device == "cpu"),
+        "pad": (lambda *x: a(*x, causal=True, pad=True), tensors(d=72), True, True),
+        "fallback": (lambda *x: a(*x, causal=True, fallback=True), tensors(d=72), True, True),
+        "fallback of a window, softcap, sinks and the LSE": (
+            lambda *x: a(*x, mask="window=9,0+softcap=5", sink=sink, fallback=True, return_lse=True),
+            tensors(d=72), True, True),
+        "fallback of ALiBi": (lambda *x: a(*x, mask="causal+alibi", fallback=True), tensors(d=72), True, True),
+        "fallback and lengths": (lambda *x: a(*x, lengths=(31, 39), fallback=True), tensors(d=72), True, True),
+        "dropout_p with fallback": (lambda *x: f(*x, dropout_p=1e-9, fallback=True), rows, True, True),
+        "a KV cache, on the device": (lambda *x: cache(*x, cache_seqlens=n, block_table=table), with_keys, True, True),
+        "a KV cache, one length": (lambda *x: cache(*x, cache_seqlens=60), with_keys, True, True),
+        "a KV cache, lists": (
+            lambda *x: cache(*x, cache_seqlens=[60, 50], block_table=[[1], [0]]), with_keys, True, False),
+    }  # fmt: skip
+    if any("rope" in stage.masks for stage in workbook.stages("sim" if device == "cpu" else "cuda")):
+        rope = lambda *x: a(*x, mask="causal+rope+dropout=0.1,7")
+        found["RoPE and dropout as a mask"] = rope, qkv, True, True
+    return found
+
+
+def with_gradients(function, given):
+    """The results are detached: a graph of autograd that lives on would spoil the next recording."""
+    results = function(*given)
+    results = results if isinstance(results, tuple) else (results,)
+    loss = sum(x.float().pow(2).sum() for x in results)
+    gradients = torch.autograd.grad(loss, given) if given[0].requires_grad else ()
+    return [x.detach() for x in (*results, *gradients)]
+
+
+@trial(limit=600)
+def every_feature_in_every_mode():
+    wrong = []
+    for name, (function, given, in_compiler, in_graph) in features().items():
+        right = with_gradients(function, given)
+
+        def compare(got):
+            for x, y in zip(got, right, strict=True):
+                near(x, y, name, 2)
+
+        def recorded():
+            graph, caught, got = torch.cuda.CUDAGraph(), None, None
+            warmed_up(lambda: with_gradients(function, given))
+            try:
+                with torch.cuda.graph(graph):
+                    try:
+                        got = with_gradients(function, given)
+                    except Exception as error:  # raised after the recording's end, which may have an error of its own
+                        caught = error
+            finally:
+                if caught is not None:
+                    raise caught
+            graph.replay()
+            compare(got)
+
+        modes = {"compiled": (lambda: compare(with_gradients(compiled(function), given)), in_compiler)}
+        if device != "cpu":
+            modes["recorded"] = recorded, in_graph
+        for mode, (call, works) in modes.items():
+            try:
+                call()
+                error = None
+            except Exception as caught:
+                error = caught
+            if (error is None) != works:
+                wrong.append(f"{name}, {mode}: {'no error' if error is None else repr(error)[:300]}")
+    require(not wrong, " || ".join(wrong))
 
 
 def run(name, expected, limit, function):

@@ -241,7 +241,7 @@ def loading():
                             (path("0.so"), "too short"), (path("3.so"), ""), (path("63.so"), ""), (path("64.so"), ""),
                             (path("4096.so"), ends), (path("300000.so"), "the file ends"), (b"\0", "null"),
                             (path("1000000.so"), "the file ends"), (path(f"{len(whole) - 1}.so"), "the file ends"),
-                            (other, "workbook_error")):  # fmt: skip
+                            (other, "workbook_error; allowed: libraries of ./workbook library")):  # fmt: skip
             refused(workbook.Unavailable, f"library {given}: ", lambda: workbook.load(given))
             refused(workbook.Unavailable, said, lambda: workbook.load(given))
         pathlib.Path(path("new.so")).write_bytes(whole)
