@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <string_view>
 #include <tuple>
 
 #include "common/judge/compare.hpp"
@@ -62,11 +63,21 @@ const Output& of_same_name(const Answer& answer, const std::string& name) {
   return found->second;
 }
 
+/// A report's sentence without line numbers: "warp 0 waits at ring.hpp:52".
+std::string without_lines(std::string text) {
+  for (const char* extension : {".hpp:", ".cu:"})
+    for (std::size_t at = text.find(extension); at != text.npos; at = text.find(extension, at + 1)) {
+      const std::size_t number = at + std::string_view(extension).size();
+      text.erase(number, std::min(text.find_first_not_of("0123456789", number), text.size()) - number);
+    }
+  return text;
+}
+
 /// What of reports does not depend on the text of the kernels, in a fixed order.
 std::vector<std::tuple<simt::Mistake, std::string, std::string, std::size_t>> facts_of(const Answer& answer) {
   std::vector<std::tuple<simt::Mistake, std::string, std::string, std::size_t>> facts;
   for (const simt::Report& report : answer.reports)
-    facts.emplace_back(report.mistake, report.variable, report.what, report.count);
+    facts.emplace_back(report.mistake, report.variable, without_lines(report.what), report.count);
   std::ranges::sort(facts);
   return facts;
 }
@@ -79,7 +90,8 @@ Agreement agreement(const Answer& got, const Answer& books, const Answer& wrong)
   if (!got.reports.empty()) {
     result.verdict = Agreement::agrees;
     result.of_reports = true;
-    for (const simt::Report& report : got.reports) result.wrong += report.count;
+    // Reports of host code have no count.
+    for (const simt::Report& report : got.reports) result.wrong += std::max<std::size_t>(1, report.count);
     result.wrong_reals = result.wrong;
     return result;
   }

@@ -51,7 +51,7 @@ std::optional<Cause> cause_of(const std::vector<Evidence>& list, const std::vect
   }
   if (different.empty()) return {};
   const Evidence& first = list.front();
-  const bool weak = first.wrong < 2 || first.wrong_reals == 0;
+  const bool weak = !first.of_reports && (first.wrong < 2 || first.wrong_reals == 0);
   if (weak && different.size() > 1) return {};
   Cause cause{different[0]->id, different[0]->sentence, measure_of(first), {}, first.of_counters};
   for (std::size_t i = 1; i < different.size(); ++i) {

@@ -309,8 +309,8 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
     finished = finished && run.finished;
   }
   run.finished = finished;
+  append_reports(run.tests);  // first, since the reader sees the failed test before its cause is looked for
   find_causes(workspace, plan, built, request, context, run);
-  append_reports(run.tests);
   if (!watching.command.empty()) run.tests.push_back(findings(watching, request.sanitizer));
   for (Verdict& verdict : run.tests) {
     verdict.chapter = plan.chapter->name();

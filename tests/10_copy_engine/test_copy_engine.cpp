@@ -299,7 +299,8 @@ TEST_CASE("each tile is loaded once, up to the last visible one", "[10.6]") {
       const auto expect_bytes = [&](const char* tensor, double bytes, const char* why) {
         expect_count(
             reply, fmt::format("{}.bulk_load_bytes", tensor), bytes, fmt::format("{}, {}", why, text(problem, small)),
-            "your code loads a tile more than once, not at all, or from another tensor; it must load each tile once",
+            "your code loads a tile more than once, not at all, from another tensor, or past the last one; it must load "
+            "each tile once",
             "boxes-moved");
       };
       expect_bytes("Q", double(blocks) * Q_bytes, "one tile of Q per warp");
