@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
+#include <string_view>
 
 #include "common/book/files.hpp"
 #include "common/book/mutants.hpp"
@@ -19,8 +21,9 @@ using book::Killed;
 using book::Mutant;
 using judge::Result, judge::Verdict, judge::Workspace;
 
-/// Values of Killed::reported besides kItself: another mutant's sentence, with its id, and no cause.
+/// Values of Killed::reported besides kItself: another mutant's sentence, with its id; one of so many; and no cause.
 constexpr const char* kAnother = "another: ";
+constexpr const char* kOneOf = "one of ";
 constexpr const char* kNothing = "nothing";
 
 /// The sentences of a chapter's mutants by their ids.
@@ -38,7 +41,7 @@ std::string reported_by(const std::vector<judge::Cause>& causes, const Mutant& m
   };
   if (!sentences.contains(id)) return id;
   if (is_it(id) && also.empty()) return book::kItself;
-  if (is_it(id) || std::ranges::any_of(also, is_it)) return fmt::format("one of {}", also.size() + 1);
+  if (is_it(id) || std::ranges::any_of(also, is_it)) return fmt::format("{}{}", kOneOf, also.size() + 1);
   return kAnother + id;
 }
 
@@ -58,9 +61,15 @@ Killed killed_in(const judge::ChapterRun& run, const Mutant& mutant, const Sente
           mutant.killed.whole};
 }
 
-/// A cause that is told as the wrong solution itself is right, whatever was told before.
+/// The number of causes among which one is reported: 3 for "one of 3"; 0: nothing of this kind.
+int alternatives(const std::string& reported) {
+  return reported.starts_with(kOneOf) ? std::atoi(reported.c_str() + std::string_view(kOneOf).size()) : 0;
+}
+/// A wrong solution that is reported as itself is right, whatever was reported before, and fewer alternatives are
+/// better than more.
 bool as_good_as(const Killed& now, const Killed& recorded) {
-  return now.reported == book::kItself ||
+  const int before = alternatives(recorded.reported), after = alternatives(now.reported);
+  return now.reported == book::kItself || (0 < after && after < before) ||
          (now.result == recorded.result && now.test == recorded.test && now.reported == recorded.reported);
 }
 
@@ -142,7 +151,7 @@ void write_records(const Inspection& inspection, const Examined& all, Findings& 
     book::write_file(written, text);
     const std::string copy = fmt::format("cp {} {}", written.string(), inspection.workspace.shown(path));
     if (worse) findings.problems.push_back("if these results are right: " + copy);
-    if (!worse) findings.detail += "; more causes are told than recorded: " + copy;
+    if (!worse) findings.detail += "; more causes are reported than recorded: " + copy;
   }
 }
 
@@ -173,7 +182,7 @@ void check_mutants(Inspection& inspection, Findings& findings) {
     return std::ranges::count_if(all.now, [&](const Killed& now) { return now.reported.starts_with(what); });
   };
   findings.detail = fmt::format("{} wrong solutions: {} reported as themselves, {} among others, {} without a cause",
-                                all.now.size(), reported(book::kItself), reported("one of "), reported(kNothing));
+                                all.now.size(), reported(book::kItself), reported(kOneOf), reported(kNothing));
   write_records(inspection, all, findings);
 }
 

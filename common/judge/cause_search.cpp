@@ -113,7 +113,7 @@ class CauseSearch {
       const auto found = evidence.find(verdict.test);
       if (verdict.exercise != exercise || found == evidence.end()) continue;
       all.insert(*found);
-      if (is_unexplained(verdict)) unexplained.insert(*found);
+      if (!is_reported(verdict)) unexplained.insert(*found);
     }
     const auto causes = causes_of(unexplained, versions), of_all = causes_of(all, versions);
     std::set<std::string> agree;
@@ -134,7 +134,8 @@ class CauseSearch {
     constexpr std::size_t most = 3;
     TestsOfExercise passed;
     for (const Verdict& verdict : run_.tests)
-      if (alike.contains(verdict.exercise) && verdict.result == Result::passed && passed[verdict.exercise].size() < most)
+      if (alike.contains(verdict.exercise) && verdict.result == Result::passed &&
+          passed[verdict.exercise].size() < most)
         passed[verdict.exercise].push_back(verdict.test);
     const EvidenceByTest others = run_beside(alike, passed, limits, /*all_calls=*/true);
     for (const auto& [exercise, tests] : passed) {

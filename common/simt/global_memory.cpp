@@ -316,12 +316,14 @@ const Tensor* tensor_beyond_32_bits(std::uintptr_t address) {
   return nullptr;
 }
 [[noreturn]] void end_truncated(Lane& lane, const Tensor& meant, std::size_t size, Access access, const void* pc) {
-  refuse(lane, finding_of(lane, Mistake::truncated_offset, pc, action_of(access),
-                          words(size, " bytes, a multiple of 2^32 bytes away from ", meant.name,
-                                ": the offset has lost its upper bits"),
-                          "keep the offset in std::int64_t, in variables and shuffles as well as in the multiplication: two ints "
-                          "multiplied are an int, whatever it is assigned to",
-                          {meant.name, ""}));
+  refuse(lane,
+         finding_of(
+             lane, Mistake::truncated_offset, pc, action_of(access),
+             words(size, " bytes, a multiple of 2^32 bytes away from ", meant.name,
+                   ": the offset has lost its upper bits"),
+             "keep the offset in std::int64_t, in variables and shuffles as well as in the multiplication: two ints "
+             "multiplied are an int, whatever it is assigned to",
+             {meant.name, ""}));
 }
 
 Variable element_of(const Tensor& tensor, std::uintptr_t address) {

@@ -119,8 +119,8 @@ __device__ __forceinline__ void merge_row(const Partial& partial, const AnyCut& 
 #pragma unroll
     for (int e = 0; e < d / 32; ++e) sum[e] *= rescale;
     const int blocks = int(min(last - b + 1, std::int64_t(32)));
-    // TODO(20.9) Each lane computes the weight of its block, exp2(LSE - m_safe); `at` is the row of that block's partial
-    // result. Add the weights of lanes 0 to blocks - 1 to l, and the weighted partial O of each to sum: this lane's
+    // TODO(20.9) Each lane computes the weight of its block, exp2(LSE - m_safe); `at` is the row of its partial result.
+    // Add the weights of lanes 0 to blocks - 1 to l, and the weighted partial O of each to sum: this lane's
     // columns, from `column` on (about 8 lines).
     // BEGIN 20.9
     const float weight = exp2_ftz(lse_of_block - m_safe);

@@ -297,11 +297,12 @@ TEST_CASE("each tile is loaded once, up to the last visible one", "[10.6]") {
       const auto [blocks, tiles] = work_of(problem, small);
       const double Q_bytes = 32 * 64 * 2, KV_bytes = small.Bc * 64 * 2;
       const auto expect_bytes = [&](const char* tensor, double bytes, const char* why) {
-        expect_count(
-            reply, fmt::format("{}.bulk_load_bytes", tensor), bytes, fmt::format("{}, {}", why, text(problem, small)),
-            "your code loads a tile more than once, not at all, from another tensor, or past the last one; it must load "
-            "each tile once",
-            "boxes-moved");
+        expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), bytes,
+                     fmt::format("{}, {}", why, text(problem, small)),
+                     "your code loads a tile more than once, not at all, from another tensor, or past the last one; it "
+                     "must load "
+                     "each tile once",
+                     "boxes-moved");
       };
       expect_bytes("Q", double(blocks) * Q_bytes, "one tile of Q per warp");
       expect_bytes("K", double(tiles) * KV_bytes, "the tiles of K that each block needs");

@@ -191,10 +191,11 @@ TEST_CASE("the block of a unit is found without a search", "[20.1]") {
       const std::int64_t b = block_with[std::size_t(u)];
       const auto wanted =
           std::max<std::ptrdiff_t>(0, std::upper_bound(begin.begin(), begin.end() - 1, u) - begin.begin() - 1);
-      expect(b == wanted,
-             fmt::format("{}: `block_with` returns block {} for unit {}, but `begin` gives it to block {}, which has the "
-                         "units from {} to {}; the two must agree",
-                         sizes.text(), b, u, wanted, begin[std::size_t(wanted)], begin[std::size_t(wanted + 1)] - 1));
+      expect(
+          b == wanted,
+          fmt::format("{}: `block_with` returns block {} for unit {}, but `begin` gives it to block {}, which has the "
+                      "units from {} to {}; the two must agree",
+                      sizes.text(), b, u, wanted, begin[std::size_t(wanted)], begin[std::size_t(wanted + 1)] - 1));
     }
   }
 }
