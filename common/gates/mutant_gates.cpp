@@ -21,7 +21,7 @@ using book::Killed;
 using book::Mutant;
 using judge::Result, judge::Verdict, judge::Workspace;
 
-/// Values of Killed::reported besides kItself: another mutant's sentence, with its id; one of so many; and no cause.
+/// Values of Killed::reported besides kItself: another mutant's sentence, with its id; one of n causes; and no cause.
 constexpr const char* kAnother = "another: ";
 constexpr const char* kOneOf = "one of ";
 constexpr const char* kNothing = "nothing";
