@@ -10,11 +10,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "flash.h"
-#include "heuristics.h"
-#include "tile_size.h"
+#include <flash.h>
+#include <heuristics.h>
+#include <tile_size.h>
 #ifndef FLASHATTENTION_DISABLE_SPLIT
-#include "flash_fwd_combine_launch_template.h"
+#include <flash_fwd_combine_launch_template.h>
 #endif
 
 namespace {

@@ -69,8 +69,8 @@ int alternatives(const std::string& reported) {
 /// better than more.
 bool as_good_as(const Killed& now, const Killed& recorded) {
   const int before = alternatives(recorded.reported), after = alternatives(now.reported);
-  return now.reported == book::kItself || (0 < after && after < before) ||
-         (now.result == recorded.result && now.test == recorded.test && now.reported == recorded.reported);
+  const bool better = now.reported == book::kItself || (0 < after && after < before);
+  return now.result == recorded.result && now.test == recorded.test && (better || now.reported == recorded.reported);
 }
 
 std::string text_of(const Killed& killed) {
