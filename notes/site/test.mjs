@@ -665,7 +665,7 @@ async function testPage(reader) {
   expect((await background()) === light, 'light by choice');
   await reader.open('notes/results.html');
   expect((await background()) === light, 'the choice holds on the next page');
-  expect((await page.evaluate(() => document.documentElement.scrollHeight)) < 20000, 'the page of results is long');
+  expect((await page.evaluate(() => document.documentElement.scrollHeight)) < 23000, 'the page of results is long');
   await page.emulateMedia({ media: 'print' });
   expect((await page.locator('.tables').evaluateAll((all) => all.filter((tables) => tables.checkVisibility()).length)) === 0, 'folded tables are printed');
   await page.emulateMedia({ media: 'screen' });
