@@ -231,7 +231,7 @@ def unset(shape, like):
 
 
 def require_host(name, like):
-    """Arrays are there."""
+    """Refuses nothing: arrays are on the host."""
 
 
 def int32(numbers, shape, like):
